@@ -101,6 +101,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        hashed: false,
     }
 }
 
@@ -342,7 +343,7 @@ fn shares_of_rows_and_paths_are_as_they_are() {
         assert!((0.4..0.6).contains(&share(&[between(2, 0, 9)])));
         assert!(share(&[between(2, 0, 9), between(2, 10, 19)]) < 0.001, "none meets both");
         let mut design = Design::of(&table);
-        design.indexes.push(IndexDesign { name: "i".into(), columns: vec![1], unique: false });
+        design.indexes.push(IndexDesign { name: "i".into(), columns: vec![1], unique: false, hashed: false });
         design.elves.push(ElfDesign { name: "e".into(), columns: vec![1, 2] });
         let first = |filters: &[ColumnFilter], columns: &[usize]| {
             design.paths(&statistics, &profile(filters, columns)).remove(0).path

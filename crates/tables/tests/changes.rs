@@ -32,6 +32,7 @@ fn definition(changes: Option<Retention>) -> TableDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        hashed: false,
     });
     definition.changes = changes;
     definition

@@ -62,6 +62,7 @@ fn relations_share_one_space_of_names() {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        hashed: false,
     };
     with_index.indexes.push(index.clone());
     catalog.create_table_with("t", with_index, TableOptions::default(), vec![sequence("s", 0)]).unwrap();

@@ -48,6 +48,7 @@ fn definition(structure: IndexStructure) -> TableDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        hashed: false,
     }];
     TableDefinition { structure, indexes, ..plain }
 }

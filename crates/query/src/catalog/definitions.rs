@@ -14,6 +14,7 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
     let method = match index.structure {
         _ if index.elf.is_some() => "elf",
+        _ if index.hashed => "hash",
         structure if structure == IndexStructure::default() => "btree",
         structure => structure.name(),
     };

@@ -52,6 +52,8 @@ pub(crate) const HEAP: i64 = 2;
 const STRUCTURES: i64 = 13_010;
 /// Access method of indexes.
 pub(crate) const BTREE: i64 = 403;
+/// Access method of indexes of hash codes.
+pub(crate) const HASH: i64 = 405;
 /// Access method of indexes of row groups.
 pub(crate) const ELF: i64 = 13_002;
 /// Collation of every string column.

@@ -82,6 +82,8 @@ pub(crate) struct IndexView<'v> {
     pub(crate) elf: Option<(DimensionOrder, ElfCaching)>,
     /// Structure of its state.
     pub(crate) structure: IndexStructure,
+    /// True if its entries have hash codes.
+    pub(crate) hashed: bool,
 }
 
 impl IndexView<'_> {
@@ -107,6 +109,7 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             valid: true,
             elf: None,
             structure: IndexStructure::default(),
+            hashed: false,
         });
     }
     // An index that is being built may still be abandoned.
@@ -133,6 +136,7 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         valid: index.damage().is_none(),
         elf: None,
         structure: definition.structure,
+        hashed: definition.hashed,
     }
 }
 
@@ -148,6 +152,7 @@ fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition)
         valid: true,
         elf: Some((elf.order, elf.caching)),
         structure: IndexStructure::default(),
+        hashed: false,
     }
 }
 

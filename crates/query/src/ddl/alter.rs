@@ -548,6 +548,7 @@ impl Change<'_> {
             constraint: true,
             primary: true,
             structure: IndexStructure::default(),
+            hashed: false,
         };
         let catalog = Arc::clone(&self.session.catalog);
         blocking(move || catalog.create_index(&name, index).map(drop)).await??;

@@ -45,7 +45,14 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         elf::create(session, create).await?;
         return Ok(DONE);
     }
-    let structure = create.using.as_ref().map_or(Ok(IndexStructure::default()), structure_of)?;
+    let hashed = create.using == Some(IndexType::Hash);
+    let structure = match &create.using {
+        Some(using) if !hashed => structure_of(using)?,
+        _ => IndexStructure::default(),
+    };
+    if hashed && create.unique {
+        return Err(Error::unsupported("access method \"hash\" does not support unique indexes; use btree"));
+    }
     let storage = create.with.iter().map(|option| match option {
         Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
             Expr::Identifier(name) => Some(name.value.as_str()),
@@ -78,6 +85,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         constraint: false,
         primary: false,
         structure,
+        hashed,
     };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
     let statement = session.running.statement();
@@ -104,12 +112,9 @@ fn structure_of(using: &IndexType) -> Result<IndexStructure> {
     let name = using.to_string();
     name.parse().map_err(|_| {
         let others = IndexStructure::ALL.map(IndexStructure::name).join(", ");
-        let reason = match using {
-            IndexType::Hash => ": entries with equal values lie side by side in key order",
-            _ => "",
-        };
-        let message = format!("USING {} in CREATE INDEX{reason}", name.to_lowercase());
-        Error::unsupported(format!("{message}; there are btree, {others}, and elf for the layout 'columns'"))
+        let message = format!("USING {} in CREATE INDEX", name.to_lowercase());
+        let known = format!("there are btree, hash, {others}, and elf for the layout 'columns'");
+        Error::unsupported(format!("{message}; {known}"))
     })
 }
 

@@ -247,6 +247,7 @@ fn definition(view: &PlannedView, schema: &ArrowSchema) -> Result<TableDefinitio
             constraint: false,
             primary: false,
             structure: IndexStructure::default(),
+            hashed: false,
         });
     }
     Ok(definition)

@@ -86,7 +86,12 @@ fn index(class: &ModelledClass, model: &WorkloadModel<'_>, design: &Design) -> O
         return None;
     }
     let mut next = design.clone();
-    next.indexes.push(IndexDesign { name: String::new(), columns: columns.clone(), unique: false });
+    next.indexes.push(IndexDesign {
+        name: String::new(),
+        columns: columns.clone(),
+        unique: false,
+        hashed: false,
+    });
     Some((Change::CreateIndex(columns), next))
 }
 

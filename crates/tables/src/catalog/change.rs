@@ -64,7 +64,7 @@ impl Catalog {
         let mut with_index = old.definition().clone();
         with_index.indexes.push(definition.clone());
         with_index.check(table)?;
-        let width = index::key_width(old.schema(), &definition.columns);
+        let width = index::key_width(old.schema(), &definition);
         let (group, tier) = (old.group(), old.definition().placement);
         let options =
             StateOptions { structure: definition.structure, ..StateOptions::new(group, width, tier) };

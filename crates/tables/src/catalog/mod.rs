@@ -295,7 +295,7 @@ impl Catalog {
         made.push(state.id());
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
-            let width = index::key_width(&definition.schema, &index.columns);
+            let width = index::key_width(&definition.schema, index);
             let of_index = StateOptions { structure: index.structure, ..options(width) };
             let state = self.context.create_state_with(of_index)?;
             state.set_holder(&format!("index {} of table {name}", index.name));

@@ -22,6 +22,8 @@ pub struct IndexDesign {
     pub columns: Vec<usize>,
     /// True if rows differ in them.
     pub unique: bool,
+    /// True if it finds equal values of all columns only.
+    pub hashed: bool,
 }
 
 /// Elf of a design.
@@ -115,6 +117,7 @@ impl Design {
             name: index.name().to_owned(),
             columns: index.definition().columns.clone(),
             unique: index.definition().unique,
+            hashed: index.definition().hashed,
         };
         let clustering = table.definition().clustered_by().into_iter();
         Design {
@@ -232,7 +235,8 @@ impl Design {
         query: &QueryProfile,
         index: &IndexDesign,
     ) -> Option<PathCost> {
-        let prefix = query.prefix(&index.columns)?;
+        let is_whole = |prefix: &Prefix<'_>| prefix.fixed == index.columns.len();
+        let prefix = query.prefix(&index.columns).filter(|prefix| !index.hashed || is_whole(prefix))?;
         let (probes, rank) = (prefix.probes(), (prefix.fixed, prefix.has_range));
         let mut rows = statistics.rows * query.share_of(&prefix.conditions);
         if index.unique && prefix.fixed == index.columns.len() {

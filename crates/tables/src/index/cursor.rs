@@ -4,6 +4,7 @@
 //! - Entries are read leaf by leaf until there are [`FETCH_ROWS`] of them, then their rows are looked up in
 //!   one batch, with their cache misses overlapped.
 //! - As with [`crate::Cursor`], a cursor holds no lock between batches and sees what the transaction sees.
+//! - Of a hashed index rows with other values of the same hash code are left out.
 //! - Memory: the entries of one batch.
 
 use crate::error::Result;
@@ -29,13 +30,34 @@ pub struct IndexCursor {
     index: Arc<Index>,
     ranges: std::vec::IntoIter<IndexBounds>,
     direction: Direction,
-    within: Option<(KeyRange, Option<KeyBytes>)>,
+    within: Option<WithinRange>,
+}
+
+/// Range of entries that is read.
+#[derive(Debug)]
+struct WithinRange {
+    range: KeyRange,
+    from: Option<KeyBytes>,
+    /// Values of the columns, of a hashed index.
+    wanted: Option<Arc<KeyBytes>>,
 }
 
 /// Index entry, and the key of its row.
 struct FoundEntry {
     entry: KeyBytes,
     primary: KeyBytes,
+    /// Values that the row must have, of a hashed index.
+    wanted: Option<Arc<KeyBytes>>,
+}
+
+impl FoundEntry {
+    /// Returns true if a row has the values that were asked for.
+    fn is_wanted(&self, index: &Index, table: &Table, row: &RowView<'_>) -> bool {
+        let has = |wanted: &Arc<KeyBytes>| {
+            index.encoded_columns(table.schema(), |column| row.value(column)).0 == **wanted
+        };
+        self.wanted.as_ref().is_none_or(has)
+    }
 }
 
 impl IndexCursor {
@@ -61,7 +83,8 @@ impl IndexCursor {
         let keys: Vec<&KeyBytes> = found.iter().map(|found| &found.primary).collect();
         let mut lost = None;
         self.table.read_encoded(tx, &keys, |at, row| match row {
-            Some(row) => f(row),
+            Some(row) if found[at].is_wanted(&self.index, &self.table, &row) => f(row),
+            Some(_) => {}
             None => lost = Some(at),
         })?;
         if let Some(at) = lost {
@@ -75,12 +98,17 @@ impl IndexCursor {
         let (name, schema, index) = (self.table.name(), self.table.schema(), &self.index);
         let state = index.state(name)?;
         while found.len() < rows_max {
-            let (range, from) = match &mut self.within {
+            let WithinRange { range, from, wanted } = match &mut self.within {
                 Some(within) => within,
                 None => match next_of(&mut self.ranges, self.direction) {
                     None => return Ok(false),
                     Some((lower, upper)) => match index.range(name, schema, &lower, &upper)? {
-                        Some(range) => self.within.insert((range, None)),
+                        Some(range) => {
+                            let wanted =
+                                index.definition().hashed.then(|| index.wanted(name, schema, &lower, &upper));
+                            let wanted = wanted.transpose()?.map(Arc::new);
+                            self.within.insert(WithinRange { range, from: None, wanted })
+                        }
                         None => continue,
                     },
                 },
@@ -91,6 +119,7 @@ impl IndexCursor {
                     Ok(primary) => found.push(FoundEntry {
                         entry: KeyBytes::from_slice(key),
                         primary: KeyBytes::from_slice(primary),
+                        wanted: wanted.clone(),
                     }),
                     Err(error) => corrupt = Some(error),
                 }

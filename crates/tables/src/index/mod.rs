@@ -9,10 +9,14 @@
 //! | not unique | columns, key of the row | nothing |
 //! | unique, no column NULL | columns | key of the row |
 //! | unique, a column NULL | columns, key of the row | nothing |
+//! | hashed | hash code of the columns, key of the row | nothing |
 //!
 //! Each column is a byte 1 and its value as in a key ([`crate::encoding`]), or a byte 2 for NULL, so that
 //! NULLs come last. Because equal values of a unique index are one key, the second of two transactions that
 //! insert them gets a conflict.
+//!
+//! A hashed index finds the rows with a hash code, some of which may have other values: who reads compares them
+//! ([`cursor`]). Its entries are short, however long the values are.
 //!
 //! # Invariants
 //!
@@ -23,13 +27,15 @@
 pub(crate) mod build;
 pub(crate) mod cursor;
 pub(crate) mod few;
+pub(crate) mod hashing;
 pub(crate) mod maintenance;
 pub(crate) mod unique_key;
 
 use crate::encoding::key;
 use crate::error::{Error, Result};
+use crate::index::hashing::{HASH_BYTES, hash_code};
 use crate::schema::definition::IndexDefinition;
-use crate::schema::{Schema, fixed_bytes};
+use crate::schema::{Schema, fixed_bytes, invalid};
 use crate::value::{DataType, Row, Value};
 use entresol_structures::{KEY_BYTES_MAX, KeyBytes, KeyWidth};
 use entresol_transactions::{AtomicTimestamp, INFINITY, KeyRange, State, StateId, Timestamp, Transaction};
@@ -122,12 +128,9 @@ impl Index {
         primary: &[u8],
         value: impl Fn(usize) -> Value,
     ) -> Result<IndexEntry> {
-        let mut bytes = KeyBytes::new();
-        let mut has_null = false;
-        for &column in &self.definition.columns {
-            let value = value(column);
-            has_null |= value.is_null();
-            encode_column(schema.columns()[column].data_type, &value, &mut bytes);
+        let (mut bytes, has_null) = self.encoded_columns(schema, value);
+        if self.definition.hashed {
+            bytes = hash_code(&bytes);
         }
         let exclusive = self.definition.unique && !has_null;
         let mut entry = IndexEntry { key: bytes, value: KeyBytes::new(), exclusive };
@@ -144,6 +147,21 @@ impl Index {
             });
         }
         Ok(entry)
+    }
+
+    /// Values of a row's columns, and true if one of them is NULL.
+    pub(crate) fn encoded_columns(
+        &self,
+        schema: &Schema,
+        value: impl Fn(usize) -> Value,
+    ) -> (KeyBytes, bool) {
+        let (mut bytes, mut has_null) = (KeyBytes::new(), false);
+        for &column in &self.definition.columns {
+            let value = value(column);
+            has_null |= value.is_null();
+            encode_column(schema.columns()[column].data_type, &value, &mut bytes);
+        }
+        (bytes, has_null)
     }
 
     /// Key of the row of an entry.
@@ -170,6 +188,9 @@ impl Index {
     /// End of the columns in the key of an entry, and true if one of them is NULL.
     fn columns_end(&self, schema: &Schema, bytes: &[u8]) -> Option<(usize, bool)> {
         let (mut at, mut has_null) = (0, false);
+        if self.definition.hashed {
+            return (bytes.len() >= HASH_BYTES).then_some((HASH_BYTES, false));
+        }
         for &column in &self.definition.columns {
             match *bytes.get(at)? {
                 NULL => {
@@ -192,6 +213,10 @@ impl Index {
     pub(crate) fn display(&self, schema: &Schema, entry_key: &[u8]) -> String {
         let mut at = 0;
         let mut texts = Vec::new();
+        if self.definition.hashed {
+            let code = entry_key.get(..HASH_BYTES).unwrap_or_default();
+            return code.iter().fold("hash code ".to_owned(), |text, byte| format!("{text}{byte:02x}"));
+        }
         for &column in &self.definition.columns {
             let data_type = schema.columns()[column].data_type;
             let Some((&tag, rest)) = entry_key.get(at..).and_then(<[u8]>::split_first) else { break };
@@ -225,6 +250,13 @@ impl Index {
             Bound::Unbounded => 0,
             Bound::Included(values) | Bound::Excluded(values) => values.len(),
         };
+        if self.definition.hashed {
+            let code = hash_code(&self.wanted(table, schema, lower, upper)?);
+            return Ok(Some(KeyRange {
+                upper: key::successor(&code).map_or(Bound::Unbounded, Bound::Excluded),
+                lower: Bound::Included(code),
+            }));
+        }
         let restricts = columns_of(lower) > columns_of(upper);
         let before_nulls = |values: &[Value]| -> Result<Option<KeyBytes>> {
             let mut bytes = self.prefix(table, schema, values)?;
@@ -257,6 +289,27 @@ impl Index {
         }))
     }
 
+    /// Values of all columns that bounds of a hashed index ask for; an error if they are a range.
+    pub(crate) fn wanted(
+        &self,
+        table: &str,
+        schema: &Schema,
+        lower: &Bound<Row>,
+        upper: &Bound<Row>,
+    ) -> Result<KeyBytes> {
+        match (lower, upper) {
+            (Bound::Included(values), Bound::Included(others))
+                if values == others && values.len() == self.definition.columns.len() =>
+            {
+                self.prefix(table, schema, values)
+            }
+            _ => Err(invalid(format!(
+                "index {} of table {table} has hash codes, which find equal values only",
+                self.name()
+            ))),
+        }
+    }
+
     fn prefix(&self, table: &str, schema: &Schema, values: &[Value]) -> Result<KeyBytes> {
         let mut bytes = KeyBytes::new();
         for (&column, value) in self.definition.columns.iter().zip(values) {
@@ -277,15 +330,18 @@ impl Index {
 }
 
 /// Key width of the state of an index.
-pub(crate) fn key_width(schema: &Schema, columns: &[usize]) -> KeyWidth {
+pub(crate) fn key_width(schema: &Schema, index: &IndexDefinition) -> KeyWidth {
     let primary = match schema.key_width() {
         KeyWidth::Eight => 8,
         KeyWidth::Sixteen => 16,
         KeyWidth::Variable => return KeyWidth::Variable,
     };
-    let bytes = columns.iter().try_fold(primary, |bytes, &column| {
-        Some(bytes + 1 + fixed_bytes(schema.columns()[column].data_type)?)
-    });
+    let bytes = match index.hashed {
+        true => Some(primary + HASH_BYTES),
+        false => index.columns.iter().try_fold(primary, |bytes, &column| {
+            Some(bytes + 1 + fixed_bytes(schema.columns()[column].data_type)?)
+        }),
+    };
     match bytes {
         Some(bytes) if bytes <= 16 => KeyWidth::Sixteen,
         _ => KeyWidth::Variable,

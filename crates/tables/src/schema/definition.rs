@@ -62,6 +62,7 @@ const LAYOUT_CLUSTERED: u8 = 2;
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
 const FLAG_PRIMARY: u8 = 4;
+const FLAG_HASHED: u8 = 8;
 const FLAGS_MASK: u8 = (1 << STRUCTURE_SHIFT) - 1;
 /// Shift of the structure of an index beside its flags.
 const STRUCTURE_SHIFT: u8 = 4;
@@ -90,6 +91,8 @@ pub struct IndexDefinition {
     pub primary: bool,
     /// Structure of its state, which has to have keys of the width of its entries.
     pub structure: IndexStructure,
+    /// True if its entries have hash codes in place of values: it finds equal values, of any length, and no ranges.
+    pub hashed: bool,
 }
 
 /// Definition of a table; see the [module](self).
@@ -383,7 +386,12 @@ impl TableDefinition {
             }
             self.schema.columns()[column].check_order()?;
         }
-        if !index.structure.supports(key_width(&self.schema, columns)) {
+        if index.hashed && index.unique {
+            return Err(invalid(format!(
+                "index {name}: hash codes are not unique; a unique index is a btree, or a structure by name"
+            )));
+        }
+        if !index.structure.supports(key_width(&self.schema, index)) {
             let key: Vec<usize> = columns.iter().chain(self.schema.key()).copied().collect();
             return Err(Error::StructureOfKey {
                 table: format!("{table}, index {name}"),
@@ -404,7 +412,7 @@ impl TableDefinition {
     /// | 3 | per default: column (2), SQL text |
     /// | 4 | the name of the PRIMARY KEY constraint; absent if it is generated |
     /// | 5 | per check: name, SQL text |
-    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key; the structure's number in the high 4 bits), state (4), number of columns (1), columns (2 each) |
+    /// | 6 | per index: name, flags (1: 1 unique, 2 constraint, 4 primary key, 8 hashed; the structure's number in the high 4 bits), state (4), number of columns (1), columns (2 each) |
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
@@ -451,7 +459,9 @@ impl TableDefinition {
             let unique = if index.unique { FLAG_UNIQUE } else { 0 };
             let primary = if index.primary { FLAG_PRIMARY } else { 0 };
             let structure = index.structure.number() << STRUCTURE_SHIFT;
-            part.push(structure | unique | primary | if index.constraint { FLAG_CONSTRAINT } else { 0 });
+            let hashed = if index.hashed { FLAG_HASHED } else { 0 };
+            let constraint = if index.constraint { FLAG_CONSTRAINT } else { 0 };
+            part.push(structure | unique | primary | constraint | hashed);
             part.extend_from_slice(&state.to_le_bytes());
             part.push(index.columns.len() as u8);
             index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
@@ -619,14 +629,14 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     while !reader.0.is_empty() {
         let (name, flags) = (reader.text()?, reader.byte()?);
         let structure = IndexStructure::from_number(flags >> STRUCTURE_SHIFT)?;
-        if flags & FLAGS_MASK & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY) != 0 {
+        if flags & FLAGS_MASK & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY | FLAG_HASHED) != 0 {
             return None;
         }
         states.indexes.push(reader.number()?);
         let count = usize::from(reader.byte()?);
         let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
         let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
-        let primary = flags & FLAG_PRIMARY != 0;
+        let (primary, hashed) = (flags & FLAG_PRIMARY != 0, flags & FLAG_HASHED != 0);
         definition.indexes.push(IndexDefinition {
             name,
             columns: columns?,
@@ -634,6 +644,7 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
             constraint,
             primary,
             structure,
+            hashed,
         });
     }
     if let Some(part) = part(SECTION_CHANGES) {
@@ -709,6 +720,7 @@ mod tests {
             constraint: unique,
             primary: false,
             structure: IndexStructure::default(),
+            hashed: false,
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition.placement = TierChoice::Disk;

@@ -59,6 +59,7 @@ pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
         schema: oids::PUBLIC,
         access_method: match index.structure {
             _ if index.elf.is_some() => oids::ELF,
+            _ if index.hashed => oids::HASH,
             structure if structure == IndexStructure::default() => oids::BTREE,
             structure => oids::structure(structure),
         },

@@ -156,6 +156,7 @@ pub(crate) fn access_methods(_: &View) -> EngineResult<Rows> {
     let known = [
         row(oids::HEAP, "heap", "heap_tableam_handler", "t"),
         row(oids::BTREE, "btree", "bthandler", "i"),
+        row(oids::HASH, "hash", "hashhandler", "i"),
         row(oids::ELF, "elf", "elfhandler", "i"),
     ];
     Ok(known.into_iter().chain(of_tables).collect())

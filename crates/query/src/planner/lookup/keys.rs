@@ -41,10 +41,10 @@ impl LookupKey {
                 is_whole,
             })
         };
-        let by_index = table
-            .indexes()
-            .iter()
-            .filter_map(|index| compared(&index.definition().columns, Some(index.name())));
+        let by_index = table.indexes().iter().filter_map(|index| {
+            let key = compared(&index.definition().columns, Some(index.name()))?;
+            (key.is_whole || !index.definition().hashed).then_some(key)
+        });
         // A table by columns finds single rows by its whole key only.
         let by_key = compared(schema.key(), None).filter(|key| key.is_whole || !table.has_row_groups());
         let keys = by_index.collect::<Vec<_>>().into_iter().rev().chain(by_key);

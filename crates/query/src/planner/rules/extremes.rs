@@ -16,7 +16,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::{OptimizerConfig, OptimizerRule};
-use entresol_tables::DataType;
+use entresol_tables::{DataType, IndexDefinition};
 
 /// The rule; see the [module](self).
 #[derive(Debug)]
@@ -94,12 +94,13 @@ fn is_ordered(scan: &TableScan, column: &Column) -> bool {
         })
     };
     let is_next = |columns: &[usize]| columns.iter().find(|column| !constant(column)) == Some(&at);
+    let is_first = |index: &IndexDefinition| !index.hashed && index.columns.first() == Some(&at);
     // An index serves without conditions only: with them the planner may prefer another access. That the
     // value is not NULL is one.
     let by_index = || {
         scan.filters.is_empty()
             && !schema.columns()[at].nullable
-            && provider.table().indexes().iter().any(|index| index.definition().columns.first() == Some(&at))
+            && provider.table().indexes().iter().any(|index| is_first(index.definition()))
     };
     is_next(schema.key()) || by_index()
 }

@@ -39,7 +39,8 @@ use datafusion::physical_plan::{
 };
 use entresol_tables::workload::{RecordedScan, RowOperation};
 use entresol_tables::{
-    Cursor, DataType, Direction, IndexBounds, IndexCursor, IteratorChoice, KeyRange, Row, StoredRows, Table,
+    Cursor, DataType, Direction, Index, IndexBounds, IndexCursor, IteratorChoice, KeyRange, Row, StoredRows,
+    Table,
 };
 use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
@@ -232,7 +233,8 @@ impl EntresolScan {
         let limited = EntresolScan { limit, ..self.clone() };
         let by_key = [backwards(limited.clone())].into_iter();
         let few = limit.is_some_and(|limit| limit <= LOOKED_UP_MAX) && self.access == Access::Full;
-        let indexes = self.table.indexes().iter().filter(|index| few && index.is_readable(transaction));
+        let is_ordered = |index: &&Arc<Index>| !index.definition().hashed && index.is_readable(transaction);
+        let indexes = self.table.indexes().iter().filter(|index| few && is_ordered(index));
         let by_index = indexes.flat_map(|index| {
             let access = Access::Index { name: index.name().to_owned(), within: Box::new(Access::Full) };
             let scan = EntresolScan { access, parts: None, ..limited.clone() };

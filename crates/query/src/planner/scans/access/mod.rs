@@ -118,7 +118,7 @@ pub(crate) fn choose<'e>(
     }
     for index in table.indexes().iter().filter(|index| index.is_readable(transaction)) {
         let (by_index, index_rank) = analyse_by(schema, &index.definition().columns, &filters);
-        if index_rank > rank {
+        if index_rank > rank && (!index.definition().hashed || by_index.access.is_by_values()) {
             let within = Box::new(by_index.access);
             let access = Access::Index { name: index.name().to_owned(), within };
             (best, rank) = (Analysis { access, ..by_index }, index_rank);
@@ -465,6 +465,11 @@ impl Access {
             Access::Keys(keys) => Some(keys.len()),
             Access::Full | Access::Ranges(_) | Access::Index { .. } => None,
         }
+    }
+
+    /// Returns true if it names values of all columns: what a hashed index can find.
+    fn is_by_values(&self) -> bool {
+        matches!(self, Access::Point(_) | Access::Keys(_))
     }
 
     /// Name of the index that finds the rows; `None` if the key does.
