@@ -411,7 +411,7 @@ fn memory_is_that_of_a_step() {
         tx.commit(Durability::None).unwrap();
     }
     let columns: NewLayout = TableLayout::Columns.into();
-    for new in [clustered(&[2]), columns.clone(), clustered(&[1, 2]), TableLayout::Rows.into(), columns] {
+    for new in [columns.clone(), clustered(&[2]), columns, TableLayout::Rows.into()] {
         let (layout, mut steps) = (new.layout, 0);
         let statement = Cancellation::default();
         let count = &mut |_: &MergeStats| {

@@ -176,8 +176,8 @@ impl Catalog {
         });
         let store = added.inspect_err(|_| self.drop_states(name, made.clone()))?;
         let new = old.redefined(name, definition, old.indexes().to_vec());
-        let kept = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
-        let written = kept.and_then(|()| {
+        let history = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
+        let written = history.and_then(|()| {
             statement.begin_definite()?;
             self.write_entry(&new)
         });
@@ -210,13 +210,13 @@ impl Catalog {
         let mut made = Vec::new();
         let needs_places = new.layout == TableLayout::Clustered && store.places().is_none();
         let places = needs_places.then(|| self.make_places(&old, &mut made)).transpose()?;
-        let kept = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
-        if let Err(error) = kept.and_then(|()| Ok(statement.begin_definite()?)) {
+        let history = made.iter().try_for_each(|id| self.keep_history_beside(&old, *id));
+        // A merge writes row groups of one kind.
+        let _no_merge = store.merging.lock();
+        if let Err(error) = history.and_then(|()| Ok(statement.begin_definite()?)) {
             self.drop_states(name, made);
             return Err(error);
         }
-        // A merge writes row groups of one kind.
-        let _no_merge = store.merging.lock();
         // If the row of the catalog cannot be written, they stay for the next change: readers may know them.
         places.into_iter().for_each(|places| store.add_places(places));
         let new = old.redefined(name, definition, old.indexes().to_vec());

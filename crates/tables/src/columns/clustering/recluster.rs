@@ -12,15 +12,16 @@
 //!   [`WINDOW_ROWS`] rows in key order. A window is written anew if a key is in [`DEPTH_MAX`] of its blocks on average.
 //!   So a row is written again when as many rows have come as lie between its class and the next: some
 //!   `log2(rows / rows of a merge)` times, not once for each merge.
-//! - Blocks of an older scheme, and row groups in key order, are written anew with the newest one; blocks that are mostly deleted, or small and next
-//!   to each other, become one.
-//! - Each window is a transaction, which also moves the places of its rows; each class is passed once, so a merge ends.
-//!   Only merges remove blocks, one at a time, so no window is disturbed by another; loads add blocks beside it.
+//! - Blocks of an older scheme, and row groups in key order, are written anew with the newest one; blocks that are
+//!   mostly deleted, or small and next to each other, become one.
+//! - Each window is a transaction, or several where the memory budget has no room for one, which also move the places
+//!   of its rows; each class is passed once, so a merge ends. Only merges remove blocks, one at a time, so no window is
+//!   disturbed by another; loads add blocks beside it.
 
 use crate::batch::decode::StoredRows;
 use crate::columns::clustering::scheme::Scheme;
 use crate::columns::clustering::store::BlockDivision;
-use crate::columns::group::{ClusterRange, GROUP_ROWS, RowGroup};
+use crate::columns::group::{ClusterRange, GROUP_ROWS, RowGroup, RowSet};
 use crate::columns::merge::MergeStats;
 use crate::columns::page::BLOCK_ROWS;
 use crate::columns::scan::whole_schema;
@@ -180,7 +181,7 @@ impl Table {
         for choose in [older, overlapping_of, sparse_of] {
             let chosen = choose(&self.blocks(columns)?, &scheme);
             for window in chosen {
-                if !self.rewrite(columns, &window, stats)? {
+                if !self.rewrite_within_budget(columns, &window, stats)? {
                     return Ok(());
                 }
                 progress(stats)?;
@@ -220,6 +221,90 @@ impl Table {
             }
         }
         columns.make_scheme(definition, self.named_schema(), &pieces, rows).map(drop)
+    }
+
+    /// Writes the rows of some blocks as new ones, or parts of them one after another where the memory budget has no
+    /// room for all; false if the table was redefined meanwhile.
+    fn rewrite_within_budget(
+        self: &Arc<Table>,
+        columns: &Arc<ColumnStore>,
+        window: &[RowGroup],
+        stats: &mut MergeStats,
+    ) -> Result<bool> {
+        match self.rewrite(columns, window, stats) {
+            Err(error) if error.is_memory_limit() && window.len() > 1 => {
+                let (first, second) = window.split_at(window.len() / 2);
+                Ok(self.rewrite_within_budget(columns, first, stats)?
+                    && self.rewrite_within_budget(columns, second, stats)?)
+            }
+            Err(error) if error.is_memory_limit() && window[0].cluster.is_none() => {
+                self.rewrite_by_parts(columns, &window[0], stats)
+            }
+            // It stays as it is.
+            Err(error) if error.is_memory_limit() => Ok(true),
+            rewritten => rewritten,
+        }
+    }
+
+    /// Writes the rows of a row group in key order as blocks, those of one part after another; false if the table was
+    /// redefined meanwhile.
+    fn rewrite_by_parts(
+        self: &Arc<Table>,
+        columns: &Arc<ColumnStore>,
+        group: &RowGroup,
+        stats: &mut MergeStats,
+    ) -> Result<bool> {
+        for part in 0..(group.rows as usize).div_ceil(BLOCK_ROWS) {
+            match self.rewrite_part(columns, group, part, stats) {
+                Ok(true) => {}
+                // No other merge writes row groups: the table was redefined.
+                Err(error) if error.is_conflict() => return Ok(false),
+                other => return other,
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes the rows of a part as blocks; false if the table is clustered no more.
+    fn rewrite_part(
+        self: &Arc<Table>,
+        columns: &Arc<ColumnStore>,
+        group: &RowGroup,
+        part: usize,
+        stats: &mut MergeStats,
+    ) -> Result<bool> {
+        let Some(definition) = columns.clustering_definition() else { return Ok(false) };
+        let tx = columns.begin()?;
+        self.check_readable(&tx)?;
+        let Some(window) = present(columns, &tx, std::slice::from_ref(group))? else { return Ok(true) };
+        let group = &window[0];
+        let mut gone = columns.deleted(&tx, group)?.unwrap_or_else(|| RowSet::new(group.rows as usize));
+        let first = part * BLOCK_ROWS;
+        let rows = first..(first + BLOCK_ROWS).min(group.rows as usize);
+        let live = rows.clone().filter(|row| !gone.contains(*row)).map(|row| (row - first) as u32);
+        let live: Vec<u32> = live.collect();
+        if live.is_empty() {
+            return Ok(true);
+        }
+        let all: Vec<usize> = (0..self.schema().columns().len()).collect();
+        let arrays = columns.arrays(&tx, self.schema(), group, (part, Some(&live)), &all)?;
+        let filled = (&*definition, BlockDivision::Filled);
+        columns.write_clustered(&tx, self.named_schema(), &[arrays], filled)?;
+        rows.for_each(|row| {
+            gone.insert(row);
+        });
+        let is_empty = gone.len() == group.rows as usize;
+        if is_empty {
+            columns.remove_group(&tx, group)?;
+        } else {
+            columns.write_deleted(&tx, group, &gone)?;
+        }
+        tx.commit(Durability::None)?;
+        if is_empty {
+            columns.forget(group.number);
+        }
+        stats.rows += live.len() as u64;
+        Ok(true)
     }
 
     /// Writes the rows of some blocks as new ones; false if the table was redefined meanwhile.
