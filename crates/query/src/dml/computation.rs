@@ -50,6 +50,16 @@ impl Computation {
         self.plan().is_some()
     }
 
+    /// Returns true if it reads columns of one of its relations.
+    pub(crate) fn reads(&self, relation: &str) -> Result<bool> {
+        match self {
+            Computation::Expressions(computed) => {
+                Ok(computed.iter().any(|one| one.relations.contains(relation)))
+            }
+            Computation::Query(query) => query.reads(relation),
+        }
+    }
+
     /// Plan of its query, if there is one.
     pub(crate) fn plan(&self) -> Option<&LogicalPlan> {
         match self {

@@ -26,6 +26,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
 use datafusion::sql::sqlparser::parser::Parser;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// Columns that names in expressions refer to.
@@ -39,6 +40,8 @@ pub(crate) struct Computed {
     expr: Arc<dyn PhysicalExpr>,
     /// Name and type of its values.
     pub(crate) field: Field,
+    /// Names of the relations whose columns it reads.
+    pub(crate) relations: BTreeSet<String>,
     /// True if it may give another value for each row, whatever the row contains.
     pub(crate) is_volatile: bool,
 }
@@ -188,9 +191,11 @@ impl Scope {
             let (_, field) = expr.to_field(&self.schema)?;
             let (data_type, nullable) = (field.data_type().clone(), field.is_nullable());
             let is_volatile = expr.is_volatile();
+            let relations = expr.column_refs().into_iter().filter_map(|column| column.relation.as_ref());
+            let relations = relations.map(|relation| relation.table().to_owned()).collect();
             let expr = self.state.create_physical_expr(simplifier.simplify(expr)?, &self.schema)?;
             let expr = overflow::checked(expr, self.schema.as_arrow())?.data;
-            Ok(Computed { expr, field: Field::new(name, data_type, nullable), is_volatile })
+            Ok(Computed { expr, field: Field::new(name, data_type, nullable), relations, is_volatile })
         });
         computed.collect()
     }

@@ -62,6 +62,11 @@ impl Returning {
         self.computation.plan()
     }
 
+    /// Returns true if its expressions read columns of a relation of the statement.
+    pub(crate) fn reads(&self, relation: &str) -> Result<bool> {
+        self.computation.reads(relation)
+    }
+
     /// Returns true if its expressions read tables, which they see as they were before the statement.
     pub(crate) fn reads_tables(&self) -> bool {
         self.computation.reads_tables()

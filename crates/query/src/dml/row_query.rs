@@ -11,6 +11,7 @@
 //!
 //! Memory: the rows, and the values computed from them.
 
+use crate::dml::column_use::{is_of, reads_relation};
 use crate::dml::expressions::{Item, Relations};
 use crate::dml::source::{name_relation, quoted, template_select};
 use crate::error::{Error, Result};
@@ -72,6 +73,12 @@ impl RowQuery {
         let fields = planned.map(|(field, item)| field.as_ref().clone().with_name(&item.name));
         let fields = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
         Ok(RowQuery { what, query, relations, plan, fields })
+    }
+
+    /// Returns true if its expressions read columns of a relation, the number of the row apart.
+    pub(crate) fn reads(&self, relation: &str) -> Result<bool> {
+        // The first expression of the projection is the number.
+        reads_relation(&self.plan, 1, &|column| is_of(column, relation) && column.name != ROW)
     }
 
     /// Computes the values of rows, in their order. The columns of the relations stand one behind the other.

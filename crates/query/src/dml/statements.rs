@@ -1,39 +1,38 @@
 //! INSERT, UPDATE and DELETE: from the statement to the rows that are written; MERGE, UPDATE ... FROM and
 //! DELETE ... USING are in [`crate::dml::merge`].
 //!
-//! - All rows of an UPDATE or DELETE are computed before the first is written, so that a statement never sees
-//!   its own effects; new rows are written by [`crate::dml::writer`].
-//! - An UPDATE that changes keys or unique values may swap or shift them: they have to be distinct in the end
-//!   only ([`update_many`](entresol_tables::Table::update_many)).
+//! - New rows are made and checked by [`crate::dml::writer`]. All rows of an UPDATE or DELETE are computed before the
+//!   first is written, so that a statement never sees its own effects ([`crate::dml::changes`]).
+//! - Privileges are checked once the names of the statement are resolved, before anything of it is run.
 //! - Errors leave the writes so far in the transaction; the caller rolls back to its mark.
 //!
-//! Memory: the computed batches of an UPDATE or DELETE; for an INSERT one batch.
+//! Memory: what [`crate::dml::changes`] collects; for an INSERT one batch.
 
 use crate::dml::assignment;
-use crate::dml::checks::Checks;
+use crate::dml::authorization;
 use crate::dml::conflict::OnConflict;
 use crate::dml::defaults;
 use crate::dml::identity;
 use crate::dml::literal_rows;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, outcome};
+use crate::dml::row_changes::RowChanges;
 use crate::dml::source::{self, ChangeSource, InsertSource};
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
 use crate::parser::merge::{MergeStatement, merge_query};
 use crate::parser::statement::query_statement;
 use crate::planner::query::plan_query;
-use crate::postgres::time_zones::Zone;
 use crate::session::core::SessionCore;
 use crate::session::result::Outcome;
-use crate::session::row_buffer::RowBuffer;
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
 use datafusion::dataframe::DataFrame;
+use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::Statement as EngineStatement;
 use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Statement, Update};
-use entresol_tables::{Catalog, Row, Value};
+use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
+use futures::StreamExt;
 use std::sync::Arc;
 
 /// Runs an INSERT.
@@ -50,6 +49,7 @@ pub(crate) async fn insert(
         None => None,
     };
     let returning = Returning::new(session, &table, &source.name, statement.returning.as_deref()).await?;
+    authorization::insert(session, (&table, &source.name), statement, returning.as_ref())?;
     let writer =
         |given: &[usize]| Ok::<_, Error>(TableWriter::new(session, &table, given)?.with(conflict, returning));
     let alone = session.block.is_none();
@@ -108,8 +108,7 @@ pub(crate) async fn update(
         return Box::pin(merge::merge(session, tx, &joined)).await;
     }
     let source = update_source(&session.catalog, statement)?;
-    let changes = changes(session, &source).await?;
-    update_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
+    change(session, tx, &source, statement.returning.as_deref()).await
 }
 
 /// Source of the rows of an UPDATE, which assigns what it may.
@@ -118,32 +117,6 @@ pub(crate) fn update_source(catalog: &Catalog, statement: &Update) -> Result<Cha
     let values = statement.assignments.iter().map(|assignment| &assignment.value);
     identity::check_assigned(catalog, &source.table, source.assigned.iter().copied().zip(values))?;
     Ok(source)
-}
-
-/// Writes the rows that the query of an UPDATE computed.
-pub(crate) async fn update_rows(
-    session: &SessionCore,
-    tx: &Arc<Transaction>,
-    source: &ChangeSource,
-    changes: &RowBuffer,
-    returning: Option<&[SelectItem]>,
-) -> Result<Outcome> {
-    let table = &source.table;
-    let (old_keys, rows) = updated(source, changes.batches(), &session.zone)?;
-    if !table.definition().checks.is_empty() {
-        Checks::new(session.context.state(), table)?.check(&rows)?;
-    }
-    let mut returning = Returning::new(session, table, &source.name, returning).await?;
-    if let Some(returning) = &mut returning {
-        returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
-    }
-    let key_assigned = source.assigned.iter().any(|column| table.schema().key().contains(column));
-    if key_assigned || !table.indexes().is_empty() {
-        table.update_many(tx, &old_keys, &rows)?;
-    } else {
-        table.upsert_many(tx, &rows)?;
-    }
-    Ok(outcome("UPDATE", rows.len() as u64, returning))
 }
 
 /// Runs a DELETE.
@@ -156,59 +129,38 @@ pub(crate) async fn delete(
         return Box::pin(merge::merge(session, tx, &joined)).await;
     }
     let source = source::delete(&session.catalog, statement)?;
-    let changes = changes(session, &source).await?;
-    delete_rows(session, tx, &source, &changes, statement.returning.as_deref()).await
+    change(session, tx, &source, statement.returning.as_deref()).await
 }
 
-/// Deletes the rows whose keys the query of a DELETE computed.
-pub(crate) async fn delete_rows(
+/// Plans and runs the query of an UPDATE or DELETE, and writes its changes.
+async fn change(
     session: &SessionCore,
     tx: &Arc<Transaction>,
     source: &ChangeSource,
-    changes: &RowBuffer,
     returning: Option<&[SelectItem]>,
 ) -> Result<Outcome> {
-    let ChangeSource { table, old, .. } = source;
-    let mut returning = Returning::new(session, table, &source.name, returning).await?;
-    if let Some(returning) = &mut returning {
-        for batch in changes.batches() {
-            let rows = assignment::rows(table, old, batch, &session.zone)?;
-            returning.add(session, &rows.iter().collect::<Vec<_>>()).await?;
-        }
-    }
-    let mut deleted = 0;
-    for batch in changes.batches() {
-        let rows = assignment::rows(table, old, batch, &session.zone)?;
-        let keys: Vec<Row> = rows.iter().map(|row| table.key_of(row)).collect();
-        deleted += table.delete_many(tx, &keys)? as u64;
-    }
-    Ok(outcome("DELETE", deleted, returning))
-}
-
-/// Old keys of the rows that an UPDATE computed, and the complete new rows.
-fn updated(source: &ChangeSource, batches: &[RecordBatch], zone: &Zone) -> Result<(Vec<Row>, Vec<Row>)> {
-    let table = &source.table;
-    let (mut old_keys, mut updated) = (Vec::new(), Vec::new());
-    for batch in batches {
-        let old = batch.project(&(0..source.old.len()).collect::<Vec<_>>())?;
-        let new = batch.project(&(source.old.len()..batch.num_columns()).collect::<Vec<_>>())?;
-        let mut rows = assignment::rows(table, &source.old, &old, zone)?;
-        old_keys.extend(rows.iter().map(|row| table.key_of(row)));
-        for (row, mut values) in rows.iter_mut().zip(assignment::rows(table, &source.assigned, &new, zone)?) {
-            for &column in &source.assigned {
-                row[column] = std::mem::replace(&mut values[column], Value::Null);
-            }
-        }
-        updated.extend(rows);
-    }
-    Ok((old_keys, updated))
-}
-
-/// The keys of the rows that a statement changes, and their new values.
-async fn changes(session: &SessionCore, source: &ChangeSource) -> Result<RowBuffer> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
     check_changes(source, frame.schema())?;
-    RowBuffer::of_query(session, frame).await
+    let returning = Returning::new(session, &source.table, &source.name, returning).await?;
+    authorization::change(session, source, frame.logical_plan(), returning.as_ref())?;
+    let rows = frame.execute_stream().await?;
+    change_rows(session, tx, source, rows, returning).await
+}
+
+/// Writes the changes of the rows that the query of an UPDATE or DELETE computes.
+pub(crate) async fn change_rows(
+    session: &SessionCore,
+    tx: &Arc<Transaction>,
+    source: &ChangeSource,
+    mut rows: SendableRecordBatchStream,
+    returning: Option<Returning>,
+) -> Result<Outcome> {
+    let mut changes = RowChanges::new(session, source, returning)?;
+    while let Some(batch) = rows.next().await {
+        changes.add(session, &batch?).await?;
+    }
+    drop(rows);
+    changes.write(tx)
 }
 
 /// Checks that the columns of a query fit those that the statement assigns them to.
@@ -222,31 +174,48 @@ pub(crate) fn check_changes(source: &ChangeSource, columns: &DFSchema) -> Result
 
 /// The statement to plan for a reading command: in EXPLAIN, the query behind a writing statement takes its
 /// place.
-pub(crate) fn planned_statement(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
+pub(crate) async fn planned_statement(
+    session: &SessionCore,
+    statement: EngineStatement,
+) -> Result<EngineStatement> {
     match statement {
         EngineStatement::Explain(mut explain) => {
-            explain.statement = Box::new(explained(catalog, *explain.statement)?);
+            explain.statement = Box::new(Box::pin(explained(session, *explain.statement)).await?);
             Ok(EngineStatement::Explain(explain))
         }
         other => Ok(other),
     }
 }
 
-/// Query that computes what a writing statement writes, which is what EXPLAIN explains.
-fn explained(catalog: &Catalog, statement: EngineStatement) -> Result<EngineStatement> {
+/// Query that computes what a writing statement writes, which is what EXPLAIN explains; it needs the privileges of
+/// the statement.
+async fn explained(session: &SessionCore, statement: EngineStatement) -> Result<EngineStatement> {
     let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
+    let catalog = &session.catalog;
     let query = match inner.as_ref() {
-        Statement::Insert(insert) => source::insert(catalog, insert)?.query,
+        Statement::Insert(insert) => {
+            let source = source::insert(catalog, insert)?;
+            authorization::explained_insert(session, &source, insert).await?;
+            source.query
+        }
         Statement::Update(update) => Some(match MergeStatement::of_update(update)? {
-            Some(joined) => merge::query(catalog, &joined)?,
-            None => source::update(catalog, update)?.query,
+            Some(joined) => merge::explained(session, &joined).await?,
+            None => {
+                let source = source::update(catalog, update)?;
+                authorization::explained_change(session, &source, update.returning.as_deref()).await?;
+                source.query
+            }
         }),
         Statement::Delete(delete) => Some(match MergeStatement::of_delete(delete)? {
-            Some(joined) => merge::query(catalog, &joined)?,
-            None => source::delete(catalog, delete)?.query,
+            Some(joined) => merge::explained(session, &joined).await?,
+            None => {
+                let source = source::delete(catalog, delete)?;
+                authorization::explained_change(session, &source, delete.returning.as_deref()).await?;
+                source.query
+            }
         }),
         other => match merge_query(other) {
-            Some(merge) => Some(merge::query(catalog, &MergeStatement::of(&merge)?)?),
+            Some(merge) => Some(merge::explained(session, &MergeStatement::of(&merge)?).await?),
             None => return Ok(statement),
         },
     };

@@ -375,7 +375,7 @@ impl Session {
         committed
     }
 
-    /// Checks that the session's role may run a command; what it reads is checked when it is planned.
+    /// Checks that the session's role may run a command; relations are checked when their names are resolved.
     fn authorize(&mut self, command: &Command) -> Result<()> {
         let authorized = authorize(&self.core.variables.authority, command)
             .and_then(|()| search_path::check(&self.core.variables, command));
@@ -420,7 +420,7 @@ impl Session {
                 Ok(maintenance::truncate(&self.core, transaction, truncate).await?.stream())
             }
             Command::Query(statement) => {
-                let statement = dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                let statement = dml_statements::planned_statement(&self.core, (**statement).clone()).await?;
                 query::query(&self.core, statement).await
             }
             Command::ExplainWrite { explain, command } => {
@@ -437,7 +437,7 @@ impl Session {
 
     /// Plans a reading statement in the current transaction.
     async fn plan_query(&self, statement: EngineStatement) -> Result<DataFrame> {
-        let statement = dml_statements::planned_statement(&self.core.catalog, statement)?;
+        let statement = dml_statements::planned_statement(&self.core, statement).await?;
         query::plan_query(&self.core, statement).await
     }
 

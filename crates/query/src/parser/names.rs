@@ -104,15 +104,6 @@ pub(crate) fn has_subquery(expr: &Expr) -> bool {
     found.is_break()
 }
 
-/// Returns true if an expression names a column, or has a subquery.
-pub(crate) fn has_column(expr: &Expr) -> bool {
-    let found = visit_expressions(expr, |part| match part {
-        Expr::Identifier(_) | Expr::CompoundIdentifier(_) => ControlFlow::Break(()),
-        _ => ControlFlow::Continue(()),
-    });
-    found.is_break() || has_subquery(expr)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@
 //! - a nameless one for the texts of views, which read with the rights of their owner.
 //!
 //! A relation that is found here is read: the session's role needs SELECT on it, except by UPDATE, DELETE
-//! and MERGE on their own table, which were checked before ([`Authority`](crate::session::authority::Authority)).
+//! and MERGE on their own table, which the stage `dml` checks behind the planner, by the columns that they name.
 //!
 //! Nothing is cached here: each look-up reads the tables' catalog, so that objects created by another session
 //! are visible to the next statement.
@@ -177,7 +177,7 @@ struct Tables {
     source: Source,
     views: Views,
     hidden_keys: bool,
-    /// True if the right to read was checked before.
+    /// True if the right to read is not checked here.
     authorized: bool,
     /// Snapshot timestamp of the tables.
     as_of: Option<Timestamp>,

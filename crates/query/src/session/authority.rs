@@ -1,9 +1,9 @@
 //! Authority of a session: the role in whose name it runs statements, and the check that the role may.
 //!
 //! A session begins without a role, as that of an embedding program, and may do everything; a server gives it
-//! one. What a statement reads is checked where its names are resolved ([`crate::planner::schemas`]), what it
-//! writes or defines before it is planned ([`crate::execution::authorization`]). A view is read with the
-//! rights of its owner.
+//! one. Relations that a statement reads are checked where their names are resolved ([`crate::planner::schemas`]),
+//! the table that it writes once all of its names are (in `dml`), and definitions before they are run (in
+//! `execution`). A view is read with the rights of its owner.
 
 use crate::error::{Error, Result};
 use crate::privileges::{Privileges, Role};

@@ -88,6 +88,19 @@ async fn what_was_granted_is_allowed() {
         "MERGE INTO b USING v ON b.x = v.x WHEN MATCHED AND b.y > (SELECT max(x) FROM a) THEN DELETE",
         "MERGE INTO b USING a ON b.x = a.x WHEN NOT MATCHED BY SOURCE THEN UPDATE SET y = nextval('own') RETURNING b.*",
         "MERGE INTO i USING a ON false WHEN NOT MATCHED AND a.y > 100 THEN INSERT VALUES (a.x, a.y)",
+        "MERGE INTO i USING a ON false WHEN NOT MATCHED AND a.y > 100 THEN INSERT VALUES (a.x, a.y) RETURNING a.x",
+        "INSERT INTO i VALUES (2) ON CONFLICT DO NOTHING RETURNING 1",
+        "INSERT INTO i VALUES (3) ON CONFLICT DO NOTHING RETURNING (SELECT max(i.x) FROM a AS i)",
+        "UPDATE u SET y = (SELECT max(x) FROM a)",
+        "UPDATE u SET y = (SELECT max(u.x) FROM a AS u WHERE u.x > 0)",
+        "UPDATE u SET y = 1 WHERE EXISTS (SELECT 1 FROM a WHERE a.x = 1) RETURNING 1",
+        "UPDATE u SET y = a.y FROM a WHERE a.x = 1",
+        "UPDATE u AS t SET y = 1 FROM (SELECT t.x FROM a AS t) AS q",
+        "DELETE FROM u USING a",
+        "DELETE FROM u WHERE true RETURNING (SELECT count(*) FROM a)",
+        "EXPLAIN UPDATE u SET y = 1",
+        "EXPLAIN INSERT INTO i SELECT * FROM a",
+        "EXPLAIN ANALYZE DELETE FROM u WHERE 1 = 2",
         "MERGE INTO u USING a ON true WHEN MATCHED THEN UPDATE SET y = 1",
         "MERGE INTO u USING a ON false WHEN NOT MATCHED BY SOURCE THEN DELETE",
         "MERGE INTO a USING b ON a.x = b.x WHEN MATCHED THEN DO NOTHING",
@@ -133,6 +146,15 @@ async fn what_was_not_granted_is_refused_wherever_it_stands() {
         "UPDATE u SET y = 1 WHERE x = 2",
         "UPDATE u SET y = y + 1",
         "UPDATE u SET y = (SELECT max(x) FROM u)",
+        "UPDATE u SET y = (SELECT max(a.x) FROM a WHERE a.x = u.x)",
+        "UPDATE u SET y = 1 WHERE EXISTS (SELECT 1 FROM a WHERE a.x = u.y)",
+        "UPDATE u SET y = 1 WHERE u.y > ALL (SELECT x FROM a)",
+        "UPDATE u AS t SET y = 1 RETURNING t.y",
+        "UPDATE u SET y = 1 RETURNING (SELECT max(a.x) FROM a WHERE a.x = u.x)",
+        "INSERT INTO i VALUES (1) ON CONFLICT DO NOTHING RETURNING (SELECT i.y)",
+        "INSERT INTO i VALUES (1) ON CONFLICT ON CONSTRAINT i_pkey DO NOTHING",
+        "EXPLAIN UPDATE u SET y = x",
+        "EXPLAIN INSERT INTO i VALUES (1) RETURNING x",
         "DELETE FROM u WHERE x = 1",
         "DELETE FROM u RETURNING x",
         "INSERT INTO b SELECT * FROM c",
@@ -237,7 +259,10 @@ async fn changes_of_joined_rows_need_the_privileges_of_all_relations() {
         "DELETE FROM b USING c",
         "DELETE FROM b USING (SELECT * FROM c) AS q",
         "DELETE FROM a USING b WHERE a.x = b.x",
-        "DELETE FROM u USING a",
+        "DELETE FROM u USING a WHERE u.x > a.x",
+        "DELETE FROM u USING a RETURNING u.y",
+        "UPDATE u AS t SET y = t.x FROM a",
+        "UPDATE u SET y = 1 FROM a WHERE EXISTS (SELECT 1 FROM a AS q WHERE q.x = u.x)",
         "EXPLAIN UPDATE b SET y = c.y FROM c WHERE b.x = c.x",
         "EXPLAIN ANALYZE DELETE FROM b USING c",
         "PREPARE p AS DELETE FROM b USING c",
@@ -246,6 +271,27 @@ async fn changes_of_joined_rows_need_the_privileges_of_all_relations() {
     }
     for sql in ["UPDATE b SET y = a.y FROM a, v WHERE b.x = a.x", "DELETE FROM b USING a WHERE b.x = a.x"] {
         assert_eq!(code(&mut session, sql).await, "00000", "{sql}");
+    }
+}
+
+/// Privileges are those of relations that were found: a name that means nothing is told before.
+#[tokio::test(flavor = "multi_thread")]
+async fn wrong_names_are_told_before_missing_privileges() {
+    let database = TestDatabase::journal();
+    let mut session = session(&database).await;
+    for (sql, expected) in [
+        ("INSERT INTO nope VALUES (1)", "42P01"),
+        ("UPDATE nope SET y = 1", "42P01"),
+        ("DELETE FROM nope", "42P01"),
+        ("UPDATE a SET z = 1", "42703"),
+        ("UPDATE a SET y = z", "42703"),
+        ("DELETE FROM a WHERE z = 1", "42703"),
+        ("INSERT INTO a (z) VALUES (1)", "42703"),
+        ("UPDATE v SET x = 1", "55000"),
+        ("MERGE INTO v USING a ON true WHEN MATCHED THEN DELETE", "55000"),
+        ("MERGE INTO a USING b ON a.x = b.z WHEN MATCHED THEN DELETE", "42703"),
+    ] {
+        assert_eq!(code(&mut session, sql).await, expected, "{sql}");
     }
 }
 

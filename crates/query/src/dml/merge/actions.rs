@@ -56,13 +56,18 @@ impl PlannedAction {
 impl PlannedWhen {
     /// Plans of the queries that compute its values.
     pub(crate) fn plans(&self) -> impl Iterator<Item = &LogicalPlan> {
+        self.computations().filter_map(Computation::plan)
+    }
+
+    /// Computations of its condition and its values.
+    pub(crate) fn computations(&self) -> impl Iterator<Item = &Computation> {
         let condition = self.condition.as_ref().map(Condition::computation);
         let values = match &self.action {
             PlannedAction::Update { set, .. } => Some(&set.values),
             PlannedAction::Insert { values, .. } => Some(values),
             PlannedAction::Delete | PlannedAction::Nothing => None,
         };
-        condition.into_iter().chain(values).filter_map(Computation::plan)
+        condition.into_iter().chain(values)
     }
 }
 

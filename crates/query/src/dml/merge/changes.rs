@@ -7,48 +7,37 @@
 //!                                                               └─▶ RETURNING
 //! ```
 //!
-//! - Nothing is written before all rows of the join were read, so that the statement never sees its own
-//!   effects.
-//! - Deletes come first, then updates, all at once, then inserts: keys and unique values have to be distinct in
-//!   the end only.
+//! - Nothing is written before all rows of the join were read, and then in the order of [`TableChanges`].
 //!
 //! Memory: the keys and rows to write, the keys of matched rows, and the rows that RETURNING returns.
 
+use crate::dml::changes::{TableChanges, batch_of, key_rows};
 use crate::dml::merge::actions::{PlannedAction, PlannedWhen, returned_schema};
 use crate::dml::merge::source::Joined;
 use crate::dml::returning::Returning;
 use crate::error::{Error, Result};
 use crate::parser::merge::Match;
 use crate::session::core::SessionCore;
-use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::array::{Array, ArrayRef, BooleanArray, StringArray, UInt32Array};
 use datafusion::arrow::compute::{
     concat_batches, filter, filter_record_batch, not, sort_to_indices, take, take_record_batch,
 };
-use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use entresol_structures::KeyBytes;
-use entresol_tables::{Column, Row, Table, batch_to_rows};
+use entresol_tables::Table;
 use entresol_transactions::Transaction;
 use std::collections::HashSet;
 use std::sync::Arc;
 
 /// Changes that a MERGE makes.
 pub(crate) struct Changes {
-    table: Arc<Table>,
-    /// True if keys or entries of indexes may move, so that all updates have to be written together.
-    moves: bool,
+    changes: TableChanges,
     /// Encoded keys of the matched rows that are changed.
     matched: HashSet<KeyBytes>,
     /// True if a row that is matched several times is changed with the first of them: UPDATE and DELETE. MERGE
     /// refuses it.
     pub(crate) takes_first: bool,
-    /// Keys.
-    deleted: RowBuffer,
-    /// All columns, a hidden key included; then the old keys if they may move.
-    updated: RowBuffer,
-    /// Visible columns.
-    inserted: RowBuffer,
     pub(crate) returning: Option<Returning>,
     /// Columns that RETURNING takes.
     returned: SchemaRef,
@@ -73,18 +62,14 @@ impl Changes {
         whens: &[PlannedWhen],
         returning: Option<Returning>,
     ) -> Changes {
-        let is_key = |column: &usize| table.schema().key().contains(column);
-        let moves_key = whens.iter().any(|when| {
-            matches!(&when.action, PlannedAction::Update { set, .. } if set.assigned.iter().any(is_key))
+        let assigned = whens.iter().filter_map(|when| match &when.action {
+            PlannedAction::Update { set, .. } => Some(set.assigned.iter().copied()),
+            _ => None,
         });
         Changes {
-            table: Arc::clone(table),
-            moves: moves_key || !table.indexes().is_empty(),
+            changes: TableChanges::new(session, table, assigned.flatten()),
             matched: HashSet::new(),
             takes_first: false,
-            deleted: RowBuffer::new(session),
-            updated: RowBuffer::new(session),
-            inserted: RowBuffer::new(session),
             returning,
             returned: returned_schema(session, table, joined),
             rows: 0,
@@ -147,7 +132,7 @@ impl Changes {
         let changed = match &when.action {
             PlannedAction::Nothing => return Ok(None),
             PlannedAction::Delete => {
-                self.deleted.push(batch_of(joined.key_columns(batch))?)?;
+                self.changes.delete(joined.key_columns(batch))?;
                 self.returning.is_some().then(|| joined.seen(Match::BySource, batch)).transpose()?
             }
             PlannedAction::Update { set, writer } => {
@@ -158,20 +143,13 @@ impl Changes {
                     new[column] = Arc::clone(array);
                 }
                 let new = writer.checked(session, &new, rows)?;
-                let mut written = new.columns().to_vec();
-                if self.table.schema().hidden_key() {
-                    written.extend(joined.key_columns(batch));
-                }
-                if self.moves {
-                    written.extend(joined.key_columns(batch));
-                }
-                self.updated.push(batch_of(written)?)?;
+                self.changes.update(joined.key_columns(batch), &new)?;
                 Some(new)
             }
             PlannedAction::Insert { values, writer } => {
                 let values = values.of(session, &joined.seen(when.kind, batch)?).await?;
                 let new = writer.checked(session, values.columns(), rows)?;
-                self.inserted.push(new.clone())?;
+                self.changes.insert(new.clone())?;
                 Some(new)
             }
         };
@@ -181,8 +159,9 @@ impl Changes {
 
     /// Refuses matched rows that the statement changes already.
     fn check_once(&mut self, keys: Vec<ArrayRef>) -> Result<()> {
-        for key in key_rows(&self.table, &batch_of(keys)?)? {
-            if !self.matched.insert(self.table.encode_key(&key)?) {
+        let table = self.changes.table();
+        for key in key_rows(table, &batch_of(keys)?)? {
+            if !self.matched.insert(table.encode_key(&key)?) {
                 let message = "MERGE command cannot affect row a second time: more than one row of the source matches it";
                 return Err(Error::coded("21000", message));
             }
@@ -192,8 +171,9 @@ impl Changes {
 
     /// Returns for each key of a matched row if it is the first time that it is matched.
     fn first_matches(&mut self, keys: Vec<ArrayRef>) -> Result<BooleanArray> {
-        let keys = key_rows(&self.table, &batch_of(keys)?)?;
-        let first = keys.iter().map(|key| Ok(self.matched.insert(self.table.encode_key(key)?)));
+        let table = self.changes.table();
+        let keys = key_rows(table, &batch_of(keys)?)?;
+        let first = keys.iter().map(|key| Ok(self.matched.insert(table.encode_key(key)?)));
         Ok(BooleanArray::from(first.collect::<Result<Vec<bool>>>()?))
     }
 
@@ -226,43 +206,8 @@ impl Changes {
 
     /// Writes all changes.
     pub(crate) fn write(&self, tx: &Transaction) -> Result<()> {
-        for keys in self.deleted.batches() {
-            self.table.delete_batch(tx, keys)?;
-        }
-        let columns = self.table.schema().columns();
-        let of_row: Vec<usize> = (0..columns.len()).collect();
-        if self.moves {
-            let (mut keys, mut rows) = (Vec::new(), Vec::new());
-            for batch in self.updated.batches() {
-                let of_key: Vec<usize> = (columns.len()..batch.num_columns()).collect();
-                keys.extend(key_rows(&self.table, &batch.project(&of_key)?)?);
-                rows.extend(batch_to_rows(self.table.name(), columns, &batch.project(&of_row)?)?);
-            }
-            self.table.update_many(tx, &keys, &rows)?;
-        } else {
-            for batch in self.updated.batches() {
-                self.table.upsert_batch(tx, &batch.project(&of_row)?)?;
-            }
-        }
-        for batch in self.inserted.batches() {
-            self.table.append(tx, batch)?;
-        }
-        Ok(())
+        self.changes.write(tx)
     }
-}
-
-/// Keys of a batch of the key columns, in key order.
-fn key_rows(table: &Table, keys: &RecordBatch) -> Result<Vec<Row>> {
-    let schema = table.schema();
-    let columns: Vec<Column> = schema.key().iter().map(|&column| schema.columns()[column].clone()).collect();
-    Ok(batch_to_rows(table.name(), &columns, keys)?)
-}
-
-/// Batch of columns whose names do not matter.
-fn batch_of(columns: Vec<ArrayRef>) -> Result<RecordBatch> {
-    let field = |(at, array): (usize, &ArrayRef)| Field::new(at.to_string(), array.data_type().clone(), true);
-    let fields: Vec<Field> = columns.iter().enumerate().map(field).collect();
-    Ok(RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)?)
 }
 
 fn numbers(array: &ArrayRef) -> Result<UInt32Array> {

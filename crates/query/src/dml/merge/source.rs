@@ -121,6 +121,11 @@ impl MergeSource {
         Ok(MergeSource { table, target, sources, read, marked, query: Box::new(query) })
     }
 
+    /// Number of columns of the target that the query reads; they are its first.
+    pub(crate) fn columns_read(&self) -> usize {
+        self.read.len()
+    }
+
     /// Columns of the rows that the query returns.
     pub(crate) fn joined(&self, schema: &DFSchema) -> Result<Joined> {
         let table = self.table.schema();

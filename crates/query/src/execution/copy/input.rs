@@ -17,9 +17,11 @@ use crate::planner::fast_path::exact;
 use crate::postgres::pg_types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
+use crate::privileges::Privileges;
 use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::Running;
 use crate::session::commit::commit;
+use crate::session::core::SessionCore;
 use crate::session::loads::{LoadProgress, analyze_loaded};
 use crate::session::snapshots::SessionSnapshots;
 use crate::session::variables::SessionVariables;
@@ -27,6 +29,7 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Field;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
+use datafusion::sql::sqlparser::ast::ObjectName;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table};
 use entresol_transactions::Transaction;
@@ -117,6 +120,13 @@ enum Within {
     },
 }
 
+/// Table that a COPY FROM writes, if the session's role may.
+pub(crate) fn copied_table(session: &SessionCore, name: &ObjectName) -> Result<Arc<Table>> {
+    let table = source::written(&session.catalog, "copy to", &table_name(name)?)?;
+    session.variables.authority.require(Privileges::INSERT, table.name())?;
+    Ok(table)
+}
+
 impl Session {
     /// Begins a COPY FROM, in the open block or as a transaction of its own. Run no other statement of the session
     /// before it is finished or dropped.
@@ -162,7 +172,7 @@ impl Session {
                 "COPY with FREEZE has no effect: rows become visible to other transactions at commit",
             );
         }
-        let table = source::written(&self.core.catalog, "copy to", &table_name(name)?)?;
+        let table = copied_table(&self.core, name)?;
         let columns = if columns.is_empty() {
             (0..table.schema().visible_columns().len()).collect()
         } else {

@@ -32,6 +32,8 @@ mod server_files;
 mod writing;
 
 pub use decode::LINE_BYTES_MAX;
+pub(crate) use input::copied_table;
+
 pub use input::CopyIn;
 pub use output::{CopyLines, CopyOut};
 

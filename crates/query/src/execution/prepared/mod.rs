@@ -24,6 +24,7 @@
 
 mod run;
 
+use crate::dml::authorization;
 use crate::dml::defaults;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, described};
@@ -32,6 +33,7 @@ use crate::dml::source::{self, ChangeSource};
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::authorization::{authorize, authorize_copy};
+use crate::execution::copy::copied_table;
 use crate::execution::cursor::CursorUse;
 use crate::execution::search_path;
 use crate::execution::session::Session;
@@ -54,7 +56,7 @@ use crate::session::result::Short;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Insert, Query, SelectItem};
+use datafusion::sql::sqlparser::ast::{Insert, Query};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use entresol_tables::Table;
 use entresol_transactions::Transaction;
@@ -306,6 +308,10 @@ impl Session {
         if let ParsedStatement::Copy(copy) = &parsed {
             authorize_copy(&self.core.variables.authority, copy)?;
             search_path::check_copy(&self.core.variables, copy)?;
+            let authority = &self.core.variables.authority;
+            if let Some(name) = copy.written_table().filter(|_| !authority.is_superuser()) {
+                copied_table(&self.core, name)?;
+            }
         }
         Ok(parsed)
     }
@@ -364,7 +370,7 @@ impl Session {
         let (work, columns) = match command {
             Command::Query(statement) => {
                 let mut present =
-                    dml_statements::planned_statement(&self.core.catalog, (**statement).clone())?;
+                    dml_statements::planned_statement(&self.core, (**statement).clone()).await?;
                 let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);
@@ -381,7 +387,9 @@ impl Session {
                 let PreparedInsert { table, name, spelled, short } =
                     self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
-                let returned = self.returned(&table, &name, returning, &mut types, count).await?;
+                let returning = Returning::new(&self.core, &table, &name, returning).await?;
+                authorization::insert(&self.core, (&table, &name), insert, returning.as_ref())?;
+                let returned = returned(returning.as_ref(), &mut types, count)?;
                 if let (Some(query), None) = (spelled, &short) {
                     let query = query_statement(query);
                     types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
@@ -397,19 +405,21 @@ impl Session {
             Command::Update(update) => {
                 let source = dml_statements::update_source(&self.core.catalog, update)?;
                 let returning = update.returning.as_deref();
-                let returned =
-                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
+                let returning = Returning::new(&self.core, &source.table, &source.name, returning).await?;
+                let returned = returned(returning.as_ref(), &mut types, count)?;
                 let columns = source.assigned.iter().map(|&column| &source.table.schema().columns()[column]);
                 let values = update.assignments.iter().map(|assignment| &assignment.value);
                 types.of_assigned(values.zip(columns), &self.core.zone);
-                (Box::pin(self.change(source, returned.is_none(), &mut types, count)).await?, returned)
+                let change = self.change(source, returning.as_ref(), &mut types, count);
+                (Box::pin(change).await?, returned)
             }
             Command::Delete(delete) => {
                 let source = source::delete(&self.core.catalog, delete)?;
                 let returning = delete.returning.as_deref();
-                let returned =
-                    self.returned(&source.table, &source.name, returning, &mut types, count).await?;
-                (Box::pin(self.change(source, returned.is_none(), &mut types, count)).await?, returned)
+                let returning = Returning::new(&self.core, &source.table, &source.name, returning).await?;
+                let returned = returned(returning.as_ref(), &mut types, count)?;
+                let change = self.change(source, returning.as_ref(), &mut types, count);
+                (Box::pin(change).await?, returned)
             }
             Command::Merge(statement) => {
                 let merge = Some(MergeStatement::of(statement)?);
@@ -435,36 +445,22 @@ impl Session {
     async fn change(
         &self,
         source: ChangeSource,
-        is_plain: bool,
+        returning: Option<&Returning>,
         types: &mut Types,
         count: usize,
     ) -> Result<Execution> {
         let state = self.core.context.state();
         let query = query_statement(source.query.clone());
         let plan = query::logical_plan(&self.core, &state, query).await?;
+        authorization::change(&self.core, &source, &plan, returning)?;
         types.of_plan(&plan)?;
-        if !is_plain {
+        if returning.is_some() {
             return Ok(Execution::Text);
         }
         let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
         dml_statements::check_changes(&source, plan.schema())?;
         let query = PlannedQuery::new(plan)?;
         Ok(query.map_or(Execution::Text, |query| Execution::Change(source, query)))
-    }
-
-    /// Columns of RETURNING, if there is one; adds the parameter types inferred from its subqueries.
-    async fn returned(
-        &self,
-        table: &Table,
-        name: &str,
-        returning: Option<&[SelectItem]>,
-        types: &mut Types,
-        count: usize,
-    ) -> Result<Option<SchemaRef>> {
-        let Some(returning) = Returning::new(&self.core, table, name, returning).await? else {
-            return Ok(None);
-        };
-        described(&returning, types, count).map(Some)
     }
 
     /// Parts of an INSERT that are known without planning; adds the types of parameters that are assigned to
@@ -504,7 +500,10 @@ impl Session {
                 (Execution::Point(point), columns)
             }
             (Command::Insert(insert), None) if insert.returning.is_none() => {
-                (Execution::Insert(self.inserting(insert, &mut types, count).ok()?.short?), None)
+                let PreparedInsert { table, name, short, .. } =
+                    self.inserting(insert, &mut types, count).ok()?;
+                authorization::insert(&self.core, (&table, &name), insert, None).ok()?;
+                (Execution::Insert(short?), None)
             }
             _ => return None,
         };
@@ -517,4 +516,9 @@ impl Session {
             _memory: memory,
         })))
     }
+}
+
+/// Columns of RETURNING, if there is one; adds the types of the parameters in its subqueries.
+fn returned(returning: Option<&Returning>, types: &mut Types, count: usize) -> Result<Option<SchemaRef>> {
+    returning.map(|returning| described(returning, types, count)).transpose()
 }

@@ -10,7 +10,6 @@ use crate::session::block::StatementGuard;
 use crate::session::block_rows::BlockRows;
 use crate::session::commit::commit_waits;
 use crate::session::result::{Outcome, Short, StatementResult};
-use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
@@ -167,16 +166,10 @@ impl Session {
             }
             Execution::Change(source, query) if prepared.has_types_of(values) => {
                 let guard = StatementGuard::new(transaction);
-                let mut rows = Box::pin(self.start(transaction, query, prepared, values)).await?;
-                let changes = RowBuffer::new(&self.core).filled_from(&mut rows).await?;
+                let rows = Box::pin(self.start(transaction, query, prepared, values)).await?;
                 let _bound = self.core.bind(transaction);
-                let outcome = if source.assigned.is_empty() {
-                    Box::pin(dml_statements::delete_rows(&self.core, transaction, source, &changes, None))
-                        .await?
-                } else {
-                    Box::pin(dml_statements::update_rows(&self.core, transaction, source, &changes, None))
-                        .await?
-                };
+                let changed = dml_statements::change_rows(&self.core, transaction, source, rows, None);
+                let outcome = Box::pin(changed).await?;
                 guard.keep();
                 return Ok(outcome);
             }

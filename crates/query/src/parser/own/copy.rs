@@ -165,6 +165,14 @@ impl CopyStatement {
         self.file.as_deref()
     }
 
+    /// Table of a COPY FROM.
+    pub(crate) fn written_table(&self) -> Option<&ObjectName> {
+        match &self.source {
+            Source::Table { name, .. } if self.from => Some(name),
+            _ => None,
+        }
+    }
+
     /// Returns true for COPY FROM, run by [`Session::copy_in`](crate::Session::copy_in), and false for COPY TO, run
     /// by [`Session::copy_out`](crate::Session::copy_out).
     pub fn is_in(&self) -> bool {

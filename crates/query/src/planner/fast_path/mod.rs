@@ -30,6 +30,7 @@ use crate::parser::names::{column_name, from_tables, identifier, is_plain, table
 use crate::planner::parameters::Types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
+use crate::privileges::Privileges;
 use crate::session::result::Short;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
@@ -308,9 +309,14 @@ fn table_of(catalog: &Catalog, name: &ObjectName) -> Option<Arc<Table>> {
 }
 
 impl Point {
-    /// Table that it reads and does not write.
-    pub(crate) fn table_read(&self) -> Option<&str> {
-        matches!(self.action, Action::Select { .. }).then(|| self.table.name())
+    /// Its table, and the privileges that it needs there: all find their rows by their keys, and so read these.
+    pub(crate) fn needed_privileges(&self) -> (&str, Privileges) {
+        let wanted = match self.action {
+            Action::Select { .. } => Privileges::NONE,
+            Action::Update { .. } => Privileges::UPDATE,
+            Action::Delete => Privileges::DELETE,
+        };
+        (self.table.name(), wanted.with(Privileges::SELECT))
     }
 
     /// Adds the types of its parameters: those of their columns.
