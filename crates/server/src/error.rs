@@ -159,7 +159,7 @@ impl From<QueryError> for Report {
                 }
                 None => Report::error(code, message),
             },
-            QueryError::Engine { hint: Some(hint), .. } => Report::error(code, message).hint(hint),
+            QueryError::DataFusion { hint: Some(hint), .. } => Report::error(code, message).hint(hint),
             _ => Report::error(code, message),
         }
     }

@@ -1,9 +1,9 @@
 //! Errors of statements.
 //!
 //! The SQLSTATE of an error is a field of it, or follows from its variant ([`sqlstates`] for the crates
-//! below). Errors of DataFusion have none: [`engine`] finds one where they come in.
+//! below). Errors of DataFusion have none: [`conversion`] finds one where they come in.
 
-mod engine;
+mod conversion;
 mod names;
 mod of_operators;
 mod sqlstates;
@@ -58,7 +58,7 @@ pub enum Error {
     MemoryLimit(String),
     /// From DataFusion: a name that it does not find, an expression that failed, a limit.
     #[error("{message}")]
-    Engine {
+    DataFusion {
         /// The SQLSTATE that PostgreSQL would give it.
         sqlstate: &'static str,
         /// Message of DataFusion.
@@ -107,7 +107,7 @@ impl Error {
     /// Proposal to the user, if there is one.
     pub fn hint(&self) -> Option<&str> {
         match self {
-            Error::Engine { hint, .. } => hint.as_deref(),
+            Error::DataFusion { hint, .. } => hint.as_deref(),
             _ => None,
         }
     }
@@ -120,7 +120,7 @@ impl Error {
             Error::NoSuchTable(_) => "42P01",
             Error::Assignment { sqlstate, .. }
             | Error::Coded { sqlstate, .. }
-            | Error::Engine { sqlstate, .. } => sqlstate,
+            | Error::DataFusion { sqlstate, .. } => sqlstate,
             Error::Copy { error, .. } => error.sqlstate(),
             Error::TransactionAborted(_) => "25P02",
             Error::RolledBack(_) => "40000",

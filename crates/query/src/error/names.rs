@@ -14,20 +14,20 @@ pub(super) fn wrong_name(error: &SchemaError) -> Error {
     match error {
         SchemaError::FieldNotFound { field, valid_fields } => no_column(field, valid_fields),
         SchemaError::AmbiguousReference { field } => {
-            engine("42702", format!("column reference \"{}\" is ambiguous", shown(&field.name)), None)
+            named("42702", format!("column reference \"{}\" is ambiguous", shown(&field.name)), None)
         }
         SchemaError::DuplicateQualifiedField { qualifier, .. } => {
             let message = format!("table name \"{}\" specified more than once", shown(qualifier.table()));
-            engine("42712", message, None)
+            named("42712", message, None)
         }
         SchemaError::DuplicateUnqualifiedField { name } => {
-            engine("42701", format!("column name \"{}\" appears more than once", shown(name)), None)
+            named("42701", format!("column name \"{}\" appears more than once", shown(name)), None)
         }
     }
 }
 
-fn engine(sqlstate: &'static str, message: String, hint: Option<Box<str>>) -> Error {
-    Error::Engine { sqlstate, message, hint }
+fn named(sqlstate: &'static str, message: String, hint: Option<Box<str>>) -> Error {
+    Error::DataFusion { sqlstate, message, hint }
 }
 
 /// Name without the zero characters that make it another than that of another column.
@@ -61,7 +61,7 @@ fn no_column(field: &Column, known: &[Column]) -> Error {
     if let Some(relation) = &relation
         && !known.iter().any(|column| is_of(column, relation))
     {
-        return engine("42P01", format!("missing FROM-clause entry for table \"{relation}\""), None);
+        return named("42P01", format!("missing FROM-clause entry for table \"{relation}\""), None);
     }
     let message = match &relation {
         Some(relation) => format!("column {relation}.{name} does not exist"),
@@ -73,7 +73,7 @@ fn no_column(field: &Column, known: &[Column]) -> Error {
     let alike = alike.max_by(|one, other| likeness(one).total_cmp(&likeness(other)));
     let hint = alike.and_then(written);
     let hint = hint.map(|column| format!("Perhaps you meant to reference the column \"{column}\".").into());
-    engine("42703", message, hint)
+    named("42703", message, hint)
 }
 
 #[cfg(test)]

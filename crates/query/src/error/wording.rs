@@ -20,31 +20,41 @@ const TYPES: &[(&str, &str)] = &[
     ("Interval", "interval"),
 ];
 
+/// Message as PostgreSQL words it, with its SQLSTATE where the words tell one.
+#[derive(Debug, PartialEq)]
+pub(super) struct Wording {
+    pub(super) message: String,
+    pub(super) sqlstate: Option<&'static str>,
+}
+
 /// Message without the layers of libraries that it came through; failed casts, divisions by zero and
 /// correlated subqueries as PostgreSQL words them.
-pub(super) fn reworded(message: String) -> String {
+pub(super) fn reworded(message: String) -> Wording {
     let mut rest = message.as_str();
     while let Some(shorter) = PREFIXES.iter().find_map(|prefix| rest.strip_prefix(prefix)) {
         rest = shorter;
     }
     if rest == "Divide by zero error" {
-        return "division by zero".to_owned();
+        return Wording { message: "division by zero".to_owned(), sqlstate: Some("22012") };
     }
+    let with = |sqlstate| move |message| Wording { message, sqlstate: Some(sqlstate) };
     failed_cast(rest)
-        .or_else(|| outer_column(rest))
-        .or_else(|| malformed_pattern(rest))
-        .or_else(|| not_grouped(rest))
-        .unwrap_or_else(|| rest.to_owned())
+        .or_else(|| outer_column(rest).map(with("0A000")))
+        .or_else(|| malformed_pattern(rest).map(with("2201B")))
+        .or_else(|| not_grouped(rest).map(with("42803")))
+        .unwrap_or_else(|| Wording { message: rest.to_owned(), sqlstate: None })
 }
 
-/// Message for a string that is no value of a type; `None` if `message` is not about one.
-fn failed_cast(message: &str) -> Option<String> {
+/// Wording for a string that is no value of a type; `None` if `message` is not about one.
+fn failed_cast(message: &str) -> Option<Wording> {
     let value =
         ["Cannot cast string '", "Cannot cast value '"].iter().find_map(|of| message.strip_prefix(of));
     let (text, of) = value?.rsplit_once("' to value of ")?;
     let name = of.strip_suffix(" type")?;
     let name = TYPES.iter().find(|(arrow, _)| name.starts_with(arrow)).map_or(name, |(_, postgres)| postgres);
-    Some(format!("invalid input syntax for type {name}: \"{text}\""))
+    let is_time = ["date", "time", "timestamp", "interval"].contains(&name);
+    let sqlstate = Some(if is_time { "22007" } else { "22P02" });
+    Some(Wording { message: format!("invalid input syntax for type {name}: \"{text}\""), sqlstate })
 }
 
 /// Message for a subquery whose use of an outer column no rule could rewrite; `None` if `message` is not
@@ -134,7 +144,7 @@ mod tests {
             ),
             ("anything else: as it was", "anything else: as it was"),
         ] {
-            assert_eq!(reworded(message.to_owned()), expected);
+            assert_eq!(reworded(message.to_owned()).message, expected);
         }
     }
 
