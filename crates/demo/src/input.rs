@@ -1,6 +1,6 @@
 //! Input files of the script: feeds written as CSV, which the sources of the topologies read.
 //!
-//! - A file has the first rows of its feed, so it can be extended at any time; a line that a crash cut short
+//! - A file has the first rows of its feed, so it can be extended at any time; a line that a crash tore
 //!   is written again.
 //! - About 45 bytes per reading.
 

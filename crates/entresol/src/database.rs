@@ -38,11 +38,11 @@ const SHUTDOWN_WAIT_MAX: Duration = Duration::from_secs(10);
 /// An open database; see the [module](self).
 #[derive(Clone)]
 pub struct Database {
-    shared: Arc<Shared>,
+    shared: Arc<SharedDatabase>,
 }
 
 /// State that all handles and sessions of an open database share.
-pub(crate) struct Shared {
+pub(crate) struct SharedDatabase {
     catalog: Arc<Catalog>,
     /// Reclaims space while the database is open.
     reclaimer: Reclaimer,
@@ -134,7 +134,7 @@ impl Database {
         if let Some(age_max) = options.max_snapshot_age {
             expire_snapshots(&runtime, sessions.clone(), age_max);
         }
-        let shared = Shared {
+        let shared = SharedDatabase {
             reclaimer: Reclaimer::start(catalog.context()),
             merger: Merger::start(&catalog),
             layouts: LayoutAdvisor::start(&catalog),
@@ -386,7 +386,7 @@ impl fmt::Debug for Database {
     }
 }
 
-impl Shared {
+impl SharedDatabase {
     /// Runs a future to its end, also if the caller's thread runs an async runtime of its own.
     pub(crate) fn block_on<F: Future + Send>(&self, future: F) -> F::Output
     where
@@ -404,7 +404,7 @@ impl Shared {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedDatabase {
     fn drop(&mut self) {
         self.topologies.stop();
         self.materialized.stop();

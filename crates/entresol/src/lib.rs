@@ -57,7 +57,7 @@ pub use entresol_memory::budget::{MemorySize, MemoryUsage};
 pub use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability};
 pub use entresol_query::arrow;
 pub use entresol_query::{
-    Canceller, Collected, CopyIn, CopyOut, CopyStatement, Outcome, Prepared, StatementResult,
+    Canceller, CollectedRows, CopyIn, CopyOut, CopyStatement, Outcome, PreparedStatement, StatementResult,
 };
 pub use entresol_streams::{Topology, TopologyBuilder};
 pub use entresol_tables::{

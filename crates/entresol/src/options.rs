@@ -2,7 +2,7 @@
 
 use crate::error::{Error, ErrorKind, Result};
 use entresol_memory::budget::{MemoryBudget, MemorySize};
-use entresol_memory::placement::Writing;
+use entresol_memory::placement::WriteSettings;
 use entresol_memory::profile::{Direction, Pattern, Profile};
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_tables::CachePolicy;
@@ -257,9 +257,9 @@ pub(crate) fn read_bandwidth_of(file: &Path) -> Result<f64> {
 }
 
 /// Writing parameters of checkpoints, from the profile.
-fn writing_of(file: &Path) -> Result<Writing> {
+fn writing_of(file: &Path) -> Result<WriteSettings> {
     let profile = Profile::load(file)?;
-    Writing::of(&profile).map_err(|error| {
+    WriteSettings::of(&profile).map_err(|error| {
         let message = format!("disk_profile {}: {error}", file.display());
         Error::new(ErrorKind::Invalid, message)
     })

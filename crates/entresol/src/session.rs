@@ -4,14 +4,16 @@
 //! its own; a statement that fails inside fails the block until ROLLBACK. Dropping a session aborts its
 //! transaction.
 
-use crate::database::Shared;
+use crate::database::SharedDatabase;
 use crate::error::{Error, ErrorKind, Result};
 use entresol_memory::Durability;
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
 use entresol_query::datafusion::execution::SendableRecordBatchStream;
-use entresol_query::{Canceller, CopyIn, CopyOut, CopyStatement, Notice, Outcome, Prepared, StatementResult};
+use entresol_query::{
+    Canceller, CopyIn, CopyOut, CopyStatement, Notice, Outcome, PreparedStatement, StatementResult,
+};
 use std::io::{ErrorKind as IoErrorKind, Read, Write};
 use std::sync::Arc;
 
@@ -35,7 +37,7 @@ pub struct AsyncSession {
 }
 
 /// Keeps the database open.
-struct Handle(Arc<Shared>);
+struct Handle(Arc<SharedDatabase>);
 
 impl std::fmt::Debug for Handle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -44,7 +46,7 @@ impl std::fmt::Debug for Handle {
 }
 
 impl Session {
-    pub(crate) fn new(shared: Arc<Shared>, inner: entresol_query::Session) -> Session {
+    pub(crate) fn new(shared: Arc<SharedDatabase>, inner: entresol_query::Session) -> Session {
         Session { inner, shared: Handle(shared) }
     }
 
@@ -76,13 +78,17 @@ impl Session {
     /// # database.close()?;
     /// # Ok::<(), entresol::Error>(())
     /// ```
-    pub fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+    pub fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<PreparedStatement> {
         self.inner.begin_timed_statement();
         Ok(self.shared.0.block_on(self.inner.prepare(sql, parameter_types))?)
     }
 
     /// Runs a statement that this session prepared, with values for its parameters. Rows are collected.
-    pub fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<StatementResult> {
+    pub fn run_prepared(
+        &mut self,
+        statement: &PreparedStatement,
+        values: &[ScalarValue],
+    ) -> Result<StatementResult> {
         let inner = &mut self.inner;
         inner.begin_timed_statement();
         let collected = self.shared.0.block_on(async move {
@@ -178,7 +184,7 @@ fn copy_statement(sql: &str) -> Result<CopyStatement> {
 }
 
 impl AsyncSession {
-    pub(crate) fn new(shared: Arc<Shared>, inner: entresol_query::Session) -> AsyncSession {
+    pub(crate) fn new(shared: Arc<SharedDatabase>, inner: entresol_query::Session) -> AsyncSession {
         AsyncSession { inner, _shared: Handle(shared) }
     }
 
@@ -198,13 +204,21 @@ impl AsyncSession {
     }
 
     /// Prepares a statement with parameters; see [`Session::prepare`].
-    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<DataType>]) -> Result<Prepared> {
+    pub async fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_types: &[Option<DataType>],
+    ) -> Result<PreparedStatement> {
         self.inner.begin_timed_statement();
         Ok(self.inner.prepare(sql, parameter_types).await?)
     }
 
     /// Runs a statement that this session prepared; rows are handed out as they are computed.
-    pub async fn run_prepared(&mut self, statement: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+    pub async fn run_prepared(
+        &mut self,
+        statement: &PreparedStatement,
+        values: &[ScalarValue],
+    ) -> Result<Outcome> {
         self.inner.begin_timed_statement();
         Ok(self.inner.run_prepared(statement, values).await?)
     }

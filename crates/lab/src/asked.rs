@@ -33,7 +33,7 @@ impl Bound {
 
 /// A figure with an asked value.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Asked {
+pub struct AskedFigure {
     /// Name of the figure, unique in its experiment; the same at small sizes as at full ones.
     pub name: String,
     /// Measured value.
@@ -51,10 +51,10 @@ pub struct Asked {
     pub judged_at_small_sizes: bool,
 }
 
-impl Asked {
+impl AskedFigure {
     /// A figure that should reach a value: by default a ratio, judged at full sizes, with [`TOLERANCE`].
-    pub fn at_least(name: impl Into<String>, measured: f64, asked: f64) -> Asked {
-        Asked {
+    pub fn at_least(name: impl Into<String>, measured: f64, asked: f64) -> AskedFigure {
+        AskedFigure {
             name: name.into(),
             measured,
             asked,
@@ -65,27 +65,27 @@ impl Asked {
         }
     }
 
-    /// A figure that should not exceed a value, with the defaults of [`Asked::at_least`].
-    pub fn at_most(name: impl Into<String>, measured: f64, asked: f64) -> Asked {
-        Asked { bound: Bound::AtMost, ..Asked::at_least(name, measured, asked) }
+    /// A figure that should not exceed a value, with the defaults of [`AskedFigure::at_least`].
+    pub fn at_most(name: impl Into<String>, measured: f64, asked: f64) -> AskedFigure {
+        AskedFigure { bound: Bound::AtMost, ..AskedFigure::at_least(name, measured, asked) }
     }
 
     /// Sets the unit.
     #[must_use]
-    pub fn unit(self, unit: &'static str) -> Asked {
-        Asked { unit, ..self }
+    pub fn unit(self, unit: &'static str) -> AskedFigure {
+        AskedFigure { unit, ..self }
     }
 
     /// Sets the tolerance, as a part of the asked value.
     #[must_use]
-    pub fn tolerance(self, tolerance: f64) -> Asked {
-        Asked { tolerance, ..self }
+    pub fn tolerance(self, tolerance: f64) -> AskedFigure {
+        AskedFigure { tolerance, ..self }
     }
 
     /// Judges the figure at small sizes too.
     #[must_use]
-    pub fn judged_at_small_sizes(self) -> Asked {
-        Asked { judged_at_small_sizes: true, ..self }
+    pub fn judged_at_small_sizes(self) -> AskedFigure {
+        AskedFigure { judged_at_small_sizes: true, ..self }
     }
 
     /// Returns true if the asked value is reached without the tolerance. A figure that is not a number is
@@ -108,19 +108,19 @@ impl Asked {
 }
 
 /// Name, measured and asked value in one line.
-impl fmt::Display for Asked {
+impl fmt::Display for AskedFigure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unit = if self.unit.is_empty() { String::new() } else { format!(" {}", self.unit) };
-        let (measured, asked) = (Rounded(self.measured), Rounded(self.asked));
+        let (measured, asked) = (RoundedNumber(self.measured), RoundedNumber(self.asked));
         write!(f, "{} {measured}{unit}, asked {} {asked} ", self.name, self.bound.name())?;
         write!(f, "(tolerance {:.0}%)", 100.0 * self.tolerance)
     }
 }
 
 /// A number with two decimals while it is small, one below a thousand, none above.
-pub struct Rounded(pub f64);
+pub struct RoundedNumber(pub f64);
 
-impl fmt::Display for Rounded {
+impl fmt::Display for RoundedNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self.0.abs() {
             size if size >= 1000.0 => format!("{:.0}", self.0),
@@ -150,7 +150,7 @@ pub enum Verdict {
 
 impl Verdict {
     /// The verdict on a figure, given the entry that lists it as a miss.
-    pub fn on(figure: &Asked, known: Option<&KnownMiss>, quick: bool) -> Verdict {
+    pub fn on(figure: &AskedFigure, known: Option<&KnownMiss>, quick: bool) -> Verdict {
         match known {
             _ if quick && !figure.judged_at_small_sizes => Verdict::NotJudged,
             Some(known) if figure.is_missed() => Verdict::KnownMiss(known.reason.clone()),
@@ -310,9 +310,9 @@ mod tests {
 
     #[test]
     fn a_figure_is_judged_by_its_bound_and_its_tolerance() {
-        let reads = |measured| Asked::at_least("reads", measured, 0.9);
-        let latency = |measured| Asked::at_most("latency", measured, 100.0).unit("ns").tolerance(0.1);
-        let judge = |figure: &Asked| Verdict::on(figure, None, false);
+        let reads = |measured| AskedFigure::at_least("reads", measured, 0.9);
+        let latency = |measured| AskedFigure::at_most("latency", measured, 100.0).unit("ns").tolerance(0.1);
+        let judge = |figure: &AskedFigure| Verdict::on(figure, None, false);
         assert_eq!(judge(&reads(0.9)), Verdict::Met);
         assert_eq!(judge(&reads(0.86)), Verdict::MetWithinTolerance);
         assert_eq!(judge(&reads(0.85)), Verdict::Missed);
@@ -326,7 +326,7 @@ mod tests {
 
     #[test]
     fn small_sizes_judge_only_figures_that_say_so() {
-        let figure = Asked::at_least("reads", 0.1, 0.9);
+        let figure = AskedFigure::at_least("reads", 0.1, 0.9);
         assert_eq!(Verdict::on(&figure, None, true), Verdict::NotJudged);
         assert_eq!(Verdict::on(&figure.judged_at_small_sizes(), None, true), Verdict::Missed);
     }
@@ -334,7 +334,7 @@ mod tests {
     #[test]
     fn a_known_miss_is_told_from_one_that_is_met() {
         let known = entry("reads");
-        let reads = |measured| Asked::at_least("reads", measured, 0.9);
+        let reads = |measured| AskedFigure::at_least("reads", measured, 0.9);
         assert_eq!(
             Verdict::on(&reads(0.5), Some(&known), false),
             Verdict::KnownMiss("the device".to_string())

@@ -1,7 +1,7 @@
 //! Results of a run: text for people, JSON for programs, a picture.
 
 use crate::Error;
-use crate::asked::{Asked, Bound, KnownMiss, KnownMisses, Rounded, Verdict};
+use crate::asked::{AskedFigure, Bound, KnownMiss, KnownMisses, RoundedNumber, Verdict};
 use crate::plot::{Figure, Picture, Row};
 use serde_json::{Map, Value, json};
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Report {
     quick: bool,
     rows: Vec<Map<String, Value>>,
     ratios: Vec<(String, f64)>,
-    asked: Vec<(Asked, Verdict)>,
+    asked: Vec<(AskedFigure, Verdict)>,
     known_misses: Vec<KnownMiss>,
     overrides: Vec<(String, f64)>,
     checks: Vec<(String, bool)>,
@@ -76,14 +76,14 @@ impl Report {
     }
 
     /// Adds an asked figure and judges it. Panics on a name that the experiment has reported before.
-    pub fn asked(&mut self, mut figure: Asked) {
+    pub fn asked(&mut self, mut figure: AskedFigure) {
         let name = figure.name.clone();
         assert!(
             self.asked.iter().all(|(other, _)| other.name != name),
             "the figure '{name}' is reported twice"
         );
         if let Some((_, asked)) = self.overrides.iter().find(|(other, _)| *other == name) {
-            figure = Asked { asked: *asked, judged_at_small_sizes: true, ..figure };
+            figure = AskedFigure { asked: *asked, judged_at_small_sizes: true, ..figure };
         }
         let known = self.known_misses.iter().find(|miss| miss.name == name);
         let verdict = Verdict::on(&figure, known, self.quick);
@@ -224,7 +224,7 @@ impl Report {
                 Bound::AtLeast => (1.0 - figure.tolerance, 1.0),
                 Bound::AtMost => (1.0, 1.0 + figure.tolerance),
             };
-            let name = format!("{}, {} {}", figure.name, figure.bound.name(), Rounded(figure.asked));
+            let name = format!("{}, {} {}", figure.name, figure.bound.name(), RoundedNumber(figure.asked));
             Row { name, value: figure.measured / figure.asked, range: Some(range) }
         });
         let ratios =
@@ -301,7 +301,7 @@ impl fmt::Display for Report {
             writeln!(f, "  {note}")?;
         }
         for (name, value) in &self.ratios {
-            writeln!(f, "  {name:60} {:>9}", Rounded(*value))?;
+            writeln!(f, "  {name:60} {:>9}", RoundedNumber(*value))?;
         }
         for (figure, verdict) in &self.asked {
             let relation = if figure.bound == Bound::AtLeast { ">=" } else { "<=" };
@@ -309,14 +309,14 @@ impl fmt::Display for Report {
                 f,
                 "  {:60} {:>9} {:6} asked {relation} {}, tolerance {:.0}%: {verdict}",
                 figure.name,
-                Rounded(figure.measured),
+                RoundedNumber(figure.measured),
                 figure.unit,
-                Rounded(figure.asked),
+                RoundedNumber(figure.asked),
                 100.0 * figure.tolerance
             )?;
         }
         for PaperFigure { source, name, paper, ours } in &self.paper {
-            let ours = ours.map_or("-".to_string(), |ours| Rounded(ours).to_string());
+            let ours = ours.map_or("-".to_string(), |ours| RoundedNumber(ours).to_string());
             writeln!(f, "  paper, {source}: {name:60}  paper {paper:16}  ours {ours}")?;
         }
         for (statement, holds) in &self.checks {
@@ -336,7 +336,7 @@ mod tests {
 
     #[test]
     fn a_new_miss_fails_a_report_and_a_known_one_does_not() {
-        let reads = || Asked::at_least("reads", 0.5, 0.9);
+        let reads = || AskedFigure::at_least("reads", 0.5, 0.9);
         let mut new = Report::new("e2", false);
         new.asked(reads());
         assert!(!new.passed());
@@ -347,7 +347,7 @@ mod tests {
         assert!(known.passed() && known.misses().is_empty() && known.known_misses_met().is_empty());
         assert!(known.to_string().contains("missed, known: the device"), "{known}");
         let mut met = Report::new("e2", false).with_known_misses(&known_misses);
-        met.asked(Asked::at_least("reads", 0.95, 0.9));
+        met.asked(AskedFigure::at_least("reads", 0.95, 0.9));
         assert!(met.passed());
         assert_eq!(met.known_misses_met(), ["e2: reads 0.95, asked at least 0.90 (tolerance 5%)"]);
     }
@@ -365,10 +365,10 @@ mod tests {
     fn a_known_miss_of_no_reported_figure_is_an_error() {
         let known_misses = KnownMisses::parse(KNOWN, "list").unwrap();
         let mut report = Report::new("e2", false).with_known_misses(&known_misses);
-        report.asked(Asked::at_least("writes", 1.0, 0.9));
+        report.asked(AskedFigure::at_least("writes", 1.0, 0.9));
         let error = report.check_names().unwrap_err().to_string();
         assert!(error.contains("e2 reports no asked figure 'reads'; it reports: writes"), "{error}");
-        report.asked(Asked::at_least("reads", 1.0, 0.9));
+        report.asked(AskedFigure::at_least("reads", 1.0, 0.9));
         report.check_names().unwrap();
     }
 }

@@ -7,7 +7,7 @@ use crate::measure::Random;
 
 /// Operation kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum OperationKind {
     /// Reads a key that is there.
     Get,
     /// Adds a key that is not there.
@@ -22,8 +22,14 @@ pub enum Kind {
     ReadModifyWrite,
 }
 
-const KINDS: [Kind; 6] =
-    [Kind::Get, Kind::Insert, Kind::Update, Kind::Delete, Kind::Scan, Kind::ReadModifyWrite];
+const KINDS: [OperationKind; 6] = [
+    OperationKind::Get,
+    OperationKind::Insert,
+    OperationKind::Update,
+    OperationKind::Delete,
+    OperationKind::Scan,
+    OperationKind::ReadModifyWrite,
+];
 
 const INDEX_BITS: u32 = 40;
 const INDEX_MASK: u64 = (1 << INDEX_BITS) - 1;
@@ -40,7 +46,7 @@ pub struct Op {
 
 impl Op {
     /// An operation on a tuple; `detail` is the version that a write stores, or the length of a scan.
-    pub fn new(kind: Kind, tuple: u64, detail: u64) -> Op {
+    pub fn new(kind: OperationKind, tuple: u64, detail: u64) -> Op {
         assert!(tuple <= INDEX_MASK, "tuple {tuple} is beyond {INDEX_MASK}");
         let packed = (kind as u64) << 56 | (detail & VERSION_MASK) << INDEX_BITS | tuple;
         Op { key: key_of(tuple), packed }
@@ -48,7 +54,7 @@ impl Op {
 
     /// Operation kind.
     #[inline]
-    pub fn kind(&self) -> Kind {
+    pub fn kind(&self) -> OperationKind {
         KINDS[(self.packed >> 56) as usize]
     }
 
@@ -78,7 +84,7 @@ impl Op {
     /// Returns true if it changes anything.
     #[inline]
     pub fn writes(&self) -> bool {
-        !matches!(self.kind(), Kind::Get | Kind::Scan)
+        !matches!(self.kind(), OperationKind::Get | OperationKind::Scan)
     }
 }
 
@@ -206,14 +212,14 @@ pub fn ycsb(workload: char, count: usize, tuples: u64, next: &mut u64, zipf: &Zi
     let mut operation = |version: u64| {
         let writes = random.below(100);
         let (share, kind) = match workload {
-            'A' => (50, Kind::Update),
-            'B' => (5, Kind::Update),
-            'C' => (0, Kind::Update),
-            'D' | 'E' => (5, Kind::Insert),
-            'F' => (50, Kind::ReadModifyWrite),
+            'A' => (50, OperationKind::Update),
+            'B' => (5, OperationKind::Update),
+            'C' => (0, OperationKind::Update),
+            'D' | 'E' => (5, OperationKind::Insert),
+            'F' => (50, OperationKind::ReadModifyWrite),
             other => panic!("YCSB has no workload {other}"),
         };
-        if writes < share && kind == Kind::Insert {
+        if writes < share && kind == OperationKind::Insert {
             added.push(*next);
             *next += 1;
             return Op::new(kind, *next - 1, 0);
@@ -225,13 +231,13 @@ pub fn ycsb(workload: char, count: usize, tuples: u64, next: &mut u64, zipf: &Zi
                 new if rank < new => added[(new - 1 - rank) as usize],
                 new => (tuples - 1).saturating_sub(rank - new),
             };
-            return Op::new(Kind::Get, tuple, 0);
+            return Op::new(OperationKind::Get, tuple, 0);
         }
         let tuple = popular.draw(&mut random, tuples);
         match (writes < share, workload) {
             (true, _) => Op::new(kind, tuple, version),
-            (false, 'E') => Op::new(Kind::Scan, tuple, 1 + random.below(100)),
-            (false, _) => Op::new(Kind::Get, tuple, 0),
+            (false, 'E') => Op::new(OperationKind::Scan, tuple, 1 + random.below(100)),
+            (false, _) => Op::new(OperationKind::Get, tuple, 0),
         }
     };
     (0..count as u64).map(&mut operation).collect()
@@ -286,7 +292,7 @@ mod tests {
             let mut there = TUPLES;
             for op in &ops {
                 let tuple = op.packed & INDEX_MASK;
-                if op.kind() == Kind::Insert {
+                if op.kind() == OperationKind::Insert {
                     assert_eq!(tuple, there);
                     there += 1;
                 } else {

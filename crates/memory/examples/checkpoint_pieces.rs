@@ -6,7 +6,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::placement::Writing;
+use entresol_memory::placement::WriteSettings;
 use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, JournalOptions, Pool, PoolOptions};
 use std::path::Path;
@@ -17,7 +17,7 @@ const OBJECT_BYTES: usize = 1 << 20;
 const OBJECTS: usize = 64;
 
 /// Milliseconds of a checkpoint after every `page_step`-th page was changed.
-fn checkpoint_ms(dir: &Path, writing: Option<Writing>, page_step: usize) -> f64 {
+fn checkpoint_ms(dir: &Path, writing: Option<WriteSettings>, page_step: usize) -> f64 {
     let options = PoolOptions {
         domain: DomainChoice::Journal,
         journal: JournalOptions {
@@ -62,11 +62,11 @@ fn main() {
     let mut arguments = std::env::args_os().skip(1);
     let dir = arguments.next().expect("checkpoint_pieces DIR [PROFILE]");
     let dir = Path::new(&dir).join("checkpoint_pieces");
-    let of = |piece_bytes, at_once| Some(Writing { piece_bytes, at_once, is_calibrated: true });
+    let of = |piece_bytes, at_once| Some(WriteSettings { piece_bytes, at_once, is_calibrated: true });
     let mut ways =
         vec![None, of(64 << 10, 64), of(1 << 20, 64), of(256 << 10, 4), of(64 << 10, 4), of(64 << 10, 1)];
     if let Some(file) = arguments.next() {
-        ways.push(Some(Writing::of(&Profile::load(Path::new(&file)).unwrap()).unwrap()));
+        ways.push(Some(WriteSettings::of(&Profile::load(Path::new(&file)).unwrap()).unwrap()));
     }
     for (what, step) in [("all of 64 MiB", 1), ("every third page", 3)] {
         let mut samples = vec![Vec::new(); ways.len()];

@@ -43,7 +43,7 @@ crate::order_points! {
     FREED_WITH_ITS_REFERENCE: Barrier,
     /// A root is set together with the allocation of what it refers to.
     ROOT_WITH_ITS_OBJECT: Barrier,
-    /// A root changes in one store: there is no moment without it.
+    /// A root changes in one store: it is never missing.
     ROOT_IN_ONE_STORE: Store,
     /// A name of a root is durable before the root.
     ROOT_NAME: Flush,
@@ -69,9 +69,9 @@ crate::order_points! {
     ALLOCATED_BITS_AT_OPEN: Value,
     /// The journal's name is durable before the pool says that it has one.
     JOURNAL_NAME_SYNCED: Step,
-    /// Space is durably free before its blocks are given back.
+    /// Space is durably free before its blocks are released.
     FREE_BEFORE_BLOCKS_GO: Step,
-    /// The checksums of pages whose blocks are given back are forgotten: they will read as zeros.
+    /// The checksums of pages whose blocks are released are forgotten: they will read as zeros.
     CHECKSUMS_OF_HOLES_FORGOTTEN: Step,
 
     // The journal: `domain/journal/`.
@@ -101,7 +101,7 @@ crate::order_points! {
     TORN_CHECKSUMS_NAMED: Step,
     /// The journal is marked closed after its last checkpoint.
     CLOSED_AFTER_CHECKPOINT: Order,
-    /// A recovery begins a new epoch: frames of a tail that was cut off never count again.
+    /// A recovery begins a new epoch: frames of a discarded tail never count again.
     EPOCH_ADVANCES: Value,
     /// A frame counts if it continues the stream of frames.
     FRAME_CONTINUES: Check,
@@ -109,7 +109,7 @@ crate::order_points! {
     SLOT_CONTINUES: Check,
     /// A frame counts if its checksum is right.
     FRAME_IS_WHOLE: Check,
-    /// A page that is given back has no changes that the file lacks.
+    /// A page that is released has no changes that the file lacks.
     ONLY_CLEAN_PAGES_GO: Check,
     /// No thread stores to a page between the last look at it and its eviction.
     LEAVING_PAGES_CLOSED: Step,

@@ -3,7 +3,8 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::crash::{
-    Concurrent, CrashOptions, CrashReport, REPLAY, check, check_at, check_seeds, check_stack, take_turns,
+    ConcurrentRecorder, CrashOptions, CrashReport, REPLAY, check, check_at, check_seeds, check_stack,
+    take_turns,
 };
 use entresol_memory::{Pool, PoolOffset, Result};
 use std::collections::BTreeMap;
@@ -190,7 +191,7 @@ fn apply(value: &mut Option<u64>, operation: &OnRegister) -> Option<u64> {
 
 /// Two threads use four registers in turns; each register is one word, written in place.
 fn check_registers(seed: u64, readers_flush: bool) -> Result<CrashReport> {
-    let recorder: Arc<Concurrent<u64, u64, _, _>> = Concurrent::new(2, apply);
+    let recorder: Arc<ConcurrentRecorder<u64, u64, _, _>> = ConcurrentRecorder::new(2, apply);
     let recorded = Arc::clone(&recorder);
     check_at(
         &CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) },
@@ -223,7 +224,7 @@ fn check_registers(seed: u64, readers_flush: bool) -> Result<CrashReport> {
             take_turns(seed, vec![Box::new(thread(0)), Box::new(thread(1))]);
             Ok(())
         },
-        recorder.moment(),
+        recorder.legal_contents(),
         |pool, legal| {
             let Some(at) = pool.root("words") else { return legal.judge(&BTreeMap::new()) };
             let words = pool.words(at, 4).iter().map(|word| word.load(Ordering::Acquire));

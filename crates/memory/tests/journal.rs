@@ -3,7 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::env::{Env, Files, OpenMode, RealFiles, StorageFile};
-use entresol_memory::placement::Writing;
+use entresol_memory::placement::WriteSettings;
 use entresol_memory::{DomainChoice, Error, JournalOptions, Pool, PoolOffset, PoolOptions};
 use std::fs;
 use std::io;
@@ -381,7 +381,7 @@ impl Watch for Lengths {
 #[test]
 fn checkpoints_write_in_pieces_as_the_profile_of_the_disk_says() {
     const OBJECT_BYTES: usize = 512 << 10;
-    let longest_with = |writing: Option<Writing>| {
+    let longest_with = |writing: Option<WriteSettings>| {
         let (dir, watch) = (TempDir::new().unwrap(), Arc::new(Lengths::default()));
         let mut options = watched("pool", &watch);
         options.journal.writing = writing;
@@ -406,10 +406,10 @@ fn checkpoints_write_in_pieces_as_the_profile_of_the_disk_says() {
         assert!(pool.verify_pages(|_| ()).unwrap().unwrap().damaged.is_empty());
         (longest, in_effect)
     };
-    let calibrated = Writing { piece_bytes: 64 << 10, at_once: 3, is_calibrated: true };
+    let calibrated = WriteSettings { piece_bytes: 64 << 10, at_once: 3, is_calibrated: true };
     let (longest, in_effect) = longest_with(Some(calibrated));
     assert_eq!(longest, 64 << 10);
-    assert_eq!(in_effect, Writing { at_once: 1, ..calibrated }, "these files write one by one");
+    assert_eq!(in_effect, WriteSettings { at_once: 1, ..calibrated }, "these files write one by one");
     let (longest, in_effect) = longest_with(None);
     assert!((256 << 10..=1 << 20).contains(&longest), "{longest}");
     assert_eq!((in_effect.piece_bytes, in_effect.is_calibrated), (1 << 20, false));
@@ -421,7 +421,7 @@ fn pieces_that_no_checkpoint_could_write_are_refused() {
         [(0, 1), (4096, 1), (70_000, 1), (16 << 20, 1), (64 << 10, 0), (64 << 10, 65)]
     {
         let mut options = options(Env::real());
-        options.journal.writing = Some(Writing { piece_bytes, at_once, is_calibrated: true });
+        options.journal.writing = Some(WriteSettings { piece_bytes, at_once, is_calibrated: true });
         let error = Pool::create(TempDir::new().unwrap().path(), &options).unwrap_err();
         assert!(matches!(&error, Error::Invalid(what) if what.contains("pieces must be")), "{error}");
     }

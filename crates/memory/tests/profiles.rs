@@ -5,7 +5,7 @@
 use Direction::{Read, Write};
 use Pattern::{Grouped, Individual, Random};
 use entresol_memory::placement::Limits;
-use entresol_memory::profile::{Access, Direction, Pattern, Place, Profile};
+use entresol_memory::profile::{Access, Direction, Pattern, Profile, SocketPlacement};
 use entresol_memory::{Pool, PoolOptions};
 use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
@@ -163,16 +163,16 @@ fn places_and_mixtures_are_as_in_the_paper() {
     };
     let peak_at = |direction, place| (1..=36).map(|n| at(direction, n, place)).fold(0.0, f64::max);
     for (direction, place, paper) in [
-        (Read, Place::FarFirst, 8.0),
-        (Read, Place::Far, 33.0),
-        (Read, Place::Unpinned, 9.0),
-        (Read, Place::BothNear, 80.0),
-        (Read, Place::BothFar, 50.0),
-        (Write, Place::Far, 7.0),
-        (Write, Place::Unpinned, 7.0),
-        (Write, Place::BothNear, 25.0),
-        (Write, Place::BothFar, 13.0),
-        (Write, Place::Shared, 8.0),
+        (Read, SocketPlacement::FarFirst, 8.0),
+        (Read, SocketPlacement::Far, 33.0),
+        (Read, SocketPlacement::Unpinned, 9.0),
+        (Read, SocketPlacement::BothNear, 80.0),
+        (Read, SocketPlacement::BothFar, 50.0),
+        (Write, SocketPlacement::Far, 7.0),
+        (Write, SocketPlacement::Unpinned, 7.0),
+        (Write, SocketPlacement::BothNear, 25.0),
+        (Write, SocketPlacement::BothFar, 13.0),
+        (Write, SocketPlacement::Shared, 8.0),
     ] {
         assert_within(peak_at(direction, place), paper, 0.2);
     }

@@ -6,7 +6,7 @@
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{Outcome, Prepared, Result, Session, SessionOptions};
+use entresol_query::{Outcome, PreparedStatement, Result, Session, SessionOptions};
 use entresol_tables::{Catalog, Table, Value};
 use entresol_transactions::StateContext;
 use futures::TryStreamExt;
@@ -55,7 +55,7 @@ impl Bench {
         (self.next >> 33) as i32 % ROWS + 1
     }
 
-    async fn prepared(&mut self, statement: &Prepared, runs: i32) -> Result<()> {
+    async fn prepared(&mut self, statement: &PreparedStatement, runs: i32) -> Result<()> {
         for _ in 0..runs {
             let key = ScalarValue::from(self.key());
             match self.session.run_prepared(statement, &[key]).await? {

@@ -2,7 +2,7 @@
 //!
 //! One request per connection, at most [`REQUEST_BYTES_MAX`] long, answered within [`REQUEST_TIME_MAX`].
 
-use crate::server::Shared;
+use crate::server::ServerState;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -15,7 +15,7 @@ const REQUEST_TIME_MAX: Duration = Duration::from_secs(5);
 const REQUESTS_MAX: usize = 16;
 
 /// Answers requests until the future is dropped.
-pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
+pub(crate) async fn serve(listener: TcpListener, shared: Arc<ServerState>) {
     let permits = Arc::new(Semaphore::new(REQUESTS_MAX));
     loop {
         let Ok(permit) = Arc::clone(&permits).acquire_owned().await else { return };
@@ -36,7 +36,7 @@ pub(crate) async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     }
 }
 
-async fn answer(mut socket: TcpStream, shared: &Shared) -> std::io::Result<()> {
+async fn answer(mut socket: TcpStream, shared: &ServerState) -> std::io::Result<()> {
     let mut request = Vec::with_capacity(1024);
     while !request.windows(4).any(|end| end == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
         if socket.read_buf(&mut request).await? == 0 {

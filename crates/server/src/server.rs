@@ -71,7 +71,7 @@ pub(crate) enum Phase {
 }
 
 /// State that all connections share.
-pub(crate) struct Shared {
+pub(crate) struct ServerState {
     pub(crate) db: Database,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<TlsAcceptor>,
@@ -85,7 +85,7 @@ pub(crate) struct Shared {
     pub(crate) roles_version: AtomicU64,
 }
 
-impl Shared {
+impl ServerState {
     /// Checks that statements can run.
     pub(crate) fn health(&self) -> Result<(), String> {
         if *self.phase.borrow() != Phase::Running {
@@ -99,7 +99,7 @@ impl Shared {
 pub struct Server {
     listener: TcpListener,
     metrics: Option<TcpListener>,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     phase: watch::Sender<Phase>,
 }
 
@@ -133,7 +133,7 @@ impl Server {
         };
         db.set_blocking_executor(run_blocking);
         let (phase, watched) = watch::channel(Phase::Running);
-        let shared = Shared {
+        let shared = ServerState {
             db,
             limits: options.limits,
             tls: acceptor,
@@ -229,7 +229,7 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 /// One connection from its first to its last byte.
 async fn connection(
     socket: TcpStream,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
     place: Option<OwnedSemaphorePermit>,
     refusal: Option<OwnedSemaphorePermit>,
 ) {

@@ -3,7 +3,7 @@
 use crate::clients::Client;
 use crate::error::Report;
 use crate::metrics::add;
-use crate::server::{Phase, Shared};
+use crate::server::{Phase, ServerState};
 use crate::wire::backend::Output;
 use crate::wire::frontend::{self, Packet};
 use bytes::BytesMut;
@@ -84,11 +84,11 @@ pub(crate) struct Socket {
     pub(crate) out: Output,
     /// Answers that could have been sent wait for those of messages that have arrived behind them.
     deferred: bool,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 impl Socket {
-    pub(crate) fn new(io: MaybeTls, input: BytesMut, shared: Arc<Shared>) -> Socket {
+    pub(crate) fn new(io: MaybeTls, input: BytesMut, shared: Arc<ServerState>) -> Socket {
         Socket { io, input, out: Output::default(), deferred: false, shared }
     }
 

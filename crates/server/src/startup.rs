@@ -9,11 +9,11 @@ use crate::error::{Outcome, Report};
 use crate::metrics::add;
 use crate::security::roles::{self, Role};
 use crate::security::scram::{self, Exchange, Verifier};
-use crate::server::{Phase, Shared};
+use crate::server::{Phase, ServerState};
 use crate::session::settings::{Settings, options};
 use crate::socket::{End, Socket, violation};
 use crate::wire::backend::{Output, Status};
-use crate::wire::frontend::{self, First, Frontend};
+use crate::wire::frontend::{self, FirstPacket, Frontend};
 use bytes::{Bytes, BytesMut};
 use entresol::memory::budget::{MemoryConsumer, MemoryReservation};
 use pgwire::messages::startup::{Authentication, SecretKey};
@@ -43,7 +43,11 @@ pub(crate) struct StartedConnection {
 }
 
 /// Starts a connection; `None` if it ended: a cancel request, a wrong password, bytes that are no protocol.
-pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) -> Option<StartedConnection> {
+pub(crate) async fn start(
+    io: TcpStream,
+    shared: &Arc<ServerState>,
+    has_place: bool,
+) -> Option<StartedConnection> {
     let mut input = BytesMut::new();
     let (mut io, encrypted, first) = match encryption(io, &mut input, shared).await {
         Ok(opened) => opened,
@@ -64,12 +68,12 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
         },
     };
     let (minor, parameters) = match first {
-        First::Cancel { pid, key } => {
+        FirstPacket::Cancel { pid, key } => {
             shared.clients.cancel(pid, &key);
             return None;
         }
-        First::Startup { minor, parameters } => (minor, parameters),
-        First::Ssl | First::GssEncryption => {
+        FirstPacket::Startup { minor, parameters } => (minor, parameters),
+        FirstPacket::Ssl | FirstPacket::GssEncryption => {
             refuse(&mut io, Report::fatal("08P01", "unexpected request for encryption")).await;
             return None;
         }
@@ -94,7 +98,7 @@ pub(crate) async fn start(io: TcpStream, shared: &Arc<Shared>, has_place: bool) 
 }
 
 /// Reason why no client, or not this one, can connect now.
-fn refusal(shared: &Shared, has_place: bool, encrypted: bool) -> Option<Report> {
+fn refusal(shared: &ServerState, has_place: bool, encrypted: bool) -> Option<Report> {
     if *shared.phase.borrow() != Phase::Running {
         return Some(Report::fatal("57P03", "the database system is shutting down"));
     }
@@ -126,7 +130,7 @@ async fn refuse(io: &mut MaybeTls, report: Report) {
 async fn next_first(
     io: &mut (impl AsyncReadExt + Unpin),
     input: &mut BytesMut,
-) -> Result<Option<First>, String> {
+) -> Result<Option<FirstPacket>, String> {
     loop {
         if let Some(first) = frontend::next_first(input).map_err(|frontend::Violation(reason)| reason)? {
             return Ok(Some(first));
@@ -139,13 +143,13 @@ async fn next_first(
 }
 
 /// A socket, its encryption state, and the first packet if it has been read already.
-type OpenedSocket = (MaybeTls, bool, Option<First>);
+type OpenedSocket = (MaybeTls, bool, Option<FirstPacket>);
 
 /// Encrypts if the client asks for it and the server can.
 async fn encryption(
     mut io: TcpStream,
     input: &mut BytesMut,
-    shared: &Shared,
+    shared: &ServerState,
 ) -> Result<OpenedSocket, Option<RefusedConnection>> {
     let mut first = [0];
     if io.peek(&mut first).await.map_err(|_| None)? == 0 {
@@ -167,10 +171,10 @@ async fn encryption(
             Ok(None) => return Err(None),
             Err(reason) => return Err(Some(RefusedConnection { io: MaybeTls::Plain(io), reason })),
         };
-        if !matches!(next, First::Ssl | First::GssEncryption) {
+        if !matches!(next, FirstPacket::Ssl | FirstPacket::GssEncryption) {
             return Ok((MaybeTls::Plain(io), false, Some(next)));
         }
-        let acceptor = shared.tls.as_ref().filter(|_| next == First::Ssl);
+        let acceptor = shared.tls.as_ref().filter(|_| next == FirstPacket::Ssl);
         let mut out = Output::default();
         out.encryption(acceptor.is_some());
         io.write_all(&out.bytes).await.map_err(|_| None)?;
@@ -193,7 +197,7 @@ type AuthenticatedClient = (ClientRegistration, Role, Settings, entresol::query:
 /// Authenticates the client and sends it the session's parameters.
 async fn authenticated(
     socket: &mut Socket,
-    shared: &Arc<Shared>,
+    shared: &Arc<ServerState>,
     minor: u16,
     parameters: Vec<(String, String)>,
 ) -> Result<AuthenticatedClient, End> {
@@ -271,7 +275,7 @@ fn initial(session: &mut entresol::query::Session, name: &str, value: &str) -> O
 }
 
 /// Asks for the password.
-async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Role, End> {
+async fn password(socket: &mut Socket, shared: &ServerState, user: &str) -> Result<Role, End> {
     let found = roles::find(&shared.db, user);
     let found = found.map_err(|error| End::Fatal(Report::fatal("XX000", error.to_string())))?;
     let (role, verifier) = match found {
@@ -281,7 +285,7 @@ async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Ro
     };
     socket.out.authentication(Authentication::SASL(vec![scram::MECHANISM.to_owned()]));
     socket.flush().await?;
-    let malformed = |scram::Malformed(reason)| {
+    let malformed = |scram::ScramError(reason)| {
         End::Fatal(Report::fatal("08P01", format!("malformed SCRAM message: {reason}")))
     };
     let first = sasl_initial(answer(socket).await?).map_err(malformed)?;
@@ -293,7 +297,7 @@ async fn password(socket: &mut Socket, shared: &Shared, user: &str) -> Result<Ro
     socket.flush().await?;
     let last = answer(socket).await?;
     let last =
-        std::str::from_utf8(&last).map_err(|_| malformed(scram::Malformed("the message is not UTF-8")))?;
+        std::str::from_utf8(&last).map_err(|_| malformed(scram::ScramError("the message is not UTF-8")))?;
     match (exchange.finish(last).map_err(malformed)?, role) {
         (Some(signature), Some(role)) => {
             socket.out.authentication(Authentication::SASLFinal(Bytes::from(signature)));
@@ -318,16 +322,16 @@ async fn answer(socket: &mut Socket) -> Result<Bytes, End> {
 }
 
 /// Mechanism and first message of the client.
-pub(crate) fn sasl_initial(bytes: Bytes) -> Result<String, scram::Malformed> {
-    let broken = |_| scram::Malformed("the message ends early");
+pub(crate) fn sasl_initial(bytes: Bytes) -> Result<String, scram::ScramError> {
+    let broken = |_| scram::ScramError("the message ends early");
     let mut body = frontend::Body(bytes);
     let mechanism = body.string().map_err(broken)?;
     if mechanism != scram::MECHANISM {
-        return Err(scram::Malformed("the mechanism is not SCRAM-SHA-256"));
+        return Err(scram::ScramError("the mechanism is not SCRAM-SHA-256"));
     }
     let length = body.i32().map_err(broken)?;
     if usize::try_from(length).ok() != Some(body.0.len()) {
-        return Err(scram::Malformed("the length of the message differs"));
+        return Err(scram::ScramError("the length of the message differs"));
     }
-    String::from_utf8(body.0.to_vec()).map_err(|_| scram::Malformed("the message is not UTF-8"))
+    String::from_utf8(body.0.to_vec()).map_err(|_| scram::ScramError("the message is not UTF-8"))
 }

@@ -6,7 +6,7 @@ use crate::operators::Operator;
 use crate::operators::pattern::automaton::{Automaton, Pattern};
 use crate::operators::pattern::buffer::PatternBuffer;
 use crate::operators::pattern::path::{Navigation, PatternExpression};
-use crate::operators::pattern::{Matching, PatternOperator, VariableConditions};
+use crate::operators::pattern::{PatternMatches, PatternOperator, VariableConditions};
 use crate::operators::ranking::LateRows;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
@@ -163,7 +163,7 @@ impl Stream {
                 progress: SourceTimes::new(made.sources),
                 schema,
                 late,
-                matching: Matching::default(),
+                matching: PatternMatches::default(),
             }) as Box<dyn Operator>)
         });
         let writer = Writer { table: state_table, node: matched.node, is_to_table: false };

@@ -6,7 +6,7 @@
 
 use crate::{KeyWidth, OrderedIndex};
 use entresol_memory::crash::{
-    Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check_at, take_turns,
+    ConcurrentRecorder, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check_at, take_turns,
 };
 use entresol_memory::{Env, Pool};
 use std::collections::BTreeMap;
@@ -102,7 +102,7 @@ pub fn check_index(
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), move |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), move |pool, legal| {
         let Some(index) = open(pool)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&index)?)?;
         probe_recovered(pool, &index, width).map_err(|error| error.to_string())
@@ -126,7 +126,8 @@ pub fn check_two_writers(
     writers: Writers,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
-    let recorder: Arc<Concurrent<Vec<u8>, u64, Operation, Option<u64>>> = Concurrent::new(2, apply_to_key);
+    let recorder: Arc<ConcurrentRecorder<Vec<u8>, u64, Operation, Option<u64>>> =
+        ConcurrentRecorder::new(2, apply_to_key);
     let recorded = Arc::clone(&recorder);
     let seed = options.seed;
     let history = move |pool: &Arc<Pool>| {
@@ -160,7 +161,7 @@ pub fn check_two_writers(
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), move |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), move |pool, legal| {
         let Some(index) = open(pool)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&index)?)?;
         probe_recovered(pool, &index, width).map_err(|error| error.to_string())

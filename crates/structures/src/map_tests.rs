@@ -5,8 +5,8 @@
 
 use crate::{Error, Inserted, Result};
 use entresol_memory::crash::{
-    Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at, seeds,
-    take_turns,
+    ConcurrentRecorder, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at,
+    seeds, take_turns,
 };
 use entresol_memory::{DomainChoice, Env, JournalOptions, Pool, PoolOffset, PoolOptions, Publication};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +208,7 @@ pub(crate) fn crashes<M: NumberMap + 'static>(
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), |pool, legal| match recovered::<M>(pool)? {
+    check_at(options, history, recorder.legal_contents(), |pool, legal| match recovered::<M>(pool)? {
         None => legal.judge(&Model::new()),
         Some((map, content)) => {
             legal.judge(&content)?;
@@ -254,7 +254,8 @@ fn two_writers<M: NumberMap + 'static>(
     count: u64,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
-    let recorder: Arc<Concurrent<u64, u64, Operation, Option<u64>>> = Concurrent::new(2, apply_to_key);
+    let recorder: Arc<ConcurrentRecorder<u64, u64, Operation, Option<u64>>> =
+        ConcurrentRecorder::new(2, apply_to_key);
     let recorded = Arc::clone(&recorder);
     let seed = options.seed;
     let history = move |pool: &Arc<Pool>| {
@@ -278,7 +279,7 @@ fn two_writers<M: NumberMap + 'static>(
         take_turns(seed, vec![Box::new(writer(0)), Box::new(writer(1))]);
         Ok(())
     };
-    check_at(options, history, recorder.moment(), |pool, legal| match recovered::<M>(pool)? {
+    check_at(options, history, recorder.legal_contents(), |pool, legal| match recovered::<M>(pool)? {
         None => legal.judge(&Model::new()),
         Some((map, content)) => {
             legal.judge(&content)?;

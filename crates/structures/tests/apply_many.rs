@@ -175,7 +175,7 @@ fn survives(design: Design, options: &CrashOptions) -> entresol_memory::Result<C
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), move |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), move |pool, legal| {
         let Some(root) = pool.root(ROOT) else {
             return if legal.returned.0.is_empty() { Ok(()) } else { Err("the index is gone".into()) };
         };

@@ -2,7 +2,7 @@
 
 #![allow(clippy::unwrap_used)]
 
-use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
+use entresol_memory::crash::{ConcurrentRecorder, MapOperation, apply_to_key};
 use entresol_memory::{Env, Pool, PoolOptions};
 use entresol_structures::{Inserted, KeyBytes, KeyWidth, OrderedIndex};
 use std::collections::BTreeMap;
@@ -152,7 +152,7 @@ fn scans_in_both_directions_miss_no_key_that_stays() {
                     let stay = entries.iter().filter(|(_, value)| value % EVERY == 0).count() as u64;
                     assert_eq!(stay, KEYS / EVERY, "round {round}");
                 }
-                assert!(index.cut_points(16).is_sorted_by(|a, b| a < b));
+                assert!(index.split_points(16).is_sorted_by(|a, b| a < b));
             }
             stop.store(true, Ordering::Relaxed);
         });
@@ -181,7 +181,7 @@ fn histories_of_shared_keys_are_linearizable() {
     for width in [KeyWidth::Eight, KeyWidth::Variable] {
         let pool = Pool::volatile(&PoolOptions { extent_bytes: 1 << 20, ..PoolOptions::default() }).unwrap();
         let index = create(&pool, width);
-        let recorder = Concurrent::new(3, apply_to_key);
+        let recorder = ConcurrentRecorder::new(3, apply_to_key);
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let (index, pool, recorder) = (&index, &pool, &recorder);

@@ -90,7 +90,7 @@ fn assert_same(index: &OrderedIndex, model: &BTreeMap<Vec<u8>, u64>) {
     let expected: Vec<_> = model.iter().map(|(k, v)| (KeyBytes::from_slice(k), *v)).collect();
     assert_eq!(entries, expected);
     assert_eq!(backwards(index), expected.into_iter().rev().collect::<Vec<_>>());
-    let cuts = index.cut_points(8);
+    let cuts = index.split_points(8);
     assert!(cuts.is_sorted_by(|cut, next| cut < next), "{cuts:?}");
     assert_eq!(index.last_key().unwrap().as_deref(), model.last_key_value().map(|(k, _)| k.as_slice()));
     index.check(|_| {}).unwrap();

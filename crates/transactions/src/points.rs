@@ -58,7 +58,7 @@ entresol_memory::order_points! {
     /// A version of a chain is on its way to the medium before the index leads to it.
     CHAINED_VERSION: Flush,
     /// A chain ends before the versions that are freed.
-    CHAIN_CUT: Step,
+    CHAIN_TRUNCATED: Step,
 
     // What commits have ended: `history/`.
     /// A record of the history has the end of its version.
@@ -107,8 +107,8 @@ entresol_memory::order_points! {
     // Recovery: `recovery.rs`.
     /// Announced timestamps above `LastCTS` never count.
     ANNOUNCED_AT_OPEN: Value,
-    /// Announced timestamps are not drawn again.
-    ANNOUNCED_NOT_DRAWN_AGAIN: Step,
+    /// Announced timestamps are not given out again.
+    ANNOUNCED_NOT_REUSED: Step,
     /// The range of an unfinished commit is durable: the next open does not find its announcement.
     INVALID_RANGE_NOTED: Step,
     /// A group with durable states is recovered, volatile ones beside them or not.
@@ -118,7 +118,7 @@ entresol_memory::order_points! {
     /// A dead object is freed together with its key.
     DEAD_OBJECT_WITH_ITS_KEY: Barrier,
 
-    // Protocols: `locks.rs`, `write_sets.rs`, `plan.rs`.
+    // Protocols: `locks.rs`, `validation_sets.rs`, `plan.rs`.
     /// Readers and writers have a lock.
     LOCK_IS_HELD: Check,
     /// Reads of a transaction are validated.

@@ -422,7 +422,7 @@ fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
         bench.put(&cut, 1, 11);
         elsewhere.write(&bench.other, &key(1), Some(b"x")).unwrap();
         let mut told = Timestamp::START;
-        let from = bench.context.cut_off_writers(bench.state.id(), |from| told = from).unwrap();
+        let from = bench.context.refuse_older_writers(bench.state.id(), |from| told = from).unwrap();
         assert_eq!(told, from);
         let later = bench.begin(level);
         assert!(later.sees(from) && !cut.sees(from));

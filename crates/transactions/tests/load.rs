@@ -266,7 +266,7 @@ fn a_state_that_is_dropped_meanwhile_is_not_loaded() {
     let (context, state, _) = two_states(KeyWidth::Eight);
     let tx = begun(&context, &state);
     load(&tx, &state, &[1, 2]).unwrap();
-    context.cut_off_writers(state.id(), |_| ()).unwrap();
+    context.refuse_older_writers(state.id(), |_| ()).unwrap();
     assert!(matches!(commit(&tx), Err(Error::Conflict { .. })), "another definition holds now");
     let tx = begun(&context, &state);
     load(&tx, &state, &[1, 2]).unwrap();

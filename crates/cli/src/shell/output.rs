@@ -157,7 +157,7 @@ pub fn stdout() -> io::BufWriter<io::StdoutLock<'static>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use entresol::Collected;
+    use entresol::CollectedRows;
     use entresol::arrow::array::{BooleanArray, Float64Array, Int64Array, StringArray};
     use std::sync::Arc;
 
@@ -169,7 +169,7 @@ mod tests {
             ("t", Arc::new(StringArray::from(vec![Some("a,\"b\""), Some("")]))),
         ])
         .unwrap();
-        StatementResult::Rows(Collected { schema: batch.schema(), batches: vec![batch] })
+        StatementResult::Rows(CollectedRows { schema: batch.schema(), batches: vec![batch] })
     }
 
     fn printed(result: &StatementResult, format: Format) -> String {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// The rows of a table by key: key values, then the others.
-pub type Expected = BTreeMap<Vec<Value>, Vec<Value>>;
+pub type ExpectedRows = BTreeMap<Vec<Value>, Vec<Value>>;
 
 /// Place of the demand among the columns of `household` that are not of its key.
 const HOUSEHOLD_DEMAND: usize = 2;
@@ -56,9 +56,9 @@ pub struct HouseholdOracle {
     open: BTreeMap<(u32, u32), (Aggregate, Aggregate)>,
     open_start_us: i64,
     /// Expected rows of `meter`.
-    pub meter: Expected,
+    pub meter: ExpectedRows,
     /// Expected rows of `household`.
-    pub household: Expected,
+    pub household: ExpectedRows,
 }
 
 impl HouseholdOracle {
@@ -138,13 +138,13 @@ pub struct InfrastructureOracle {
     open_start_us: i64,
     limits: BTreeMap<Arc<Channel>, Revision>,
     /// Expected rows of `infrastructure`.
-    pub infrastructure: Expected,
+    pub infrastructure: ExpectedRows,
     /// Expected rows of `latest`.
-    pub latest: Expected,
+    pub latest: ExpectedRows,
     /// Expected rows of `specification`.
-    pub specification: Expected,
+    pub specification: ExpectedRows,
     /// Expected rows of `alarms` for what is out of its limits.
-    pub alarms: Expected,
+    pub alarms: ExpectedRows,
 }
 
 impl InfrastructureOracle {
@@ -262,7 +262,7 @@ pub type FeederWindow = (String, i64);
 #[derive(Default)]
 pub struct BalanceOracle {
     /// Expected rows of `feeder_flow`.
-    pub flow: Expected,
+    pub flow: ExpectedRows,
     /// Demand and load, in mW, of the half hours of which both are known.
     pub balances: BTreeMap<FeederWindow, (i128, i128)>,
     /// Expected rows of `alarms` for loads that are normal by themselves and above the demand.

@@ -3,7 +3,7 @@
 //! The stored positions say which prefix; the oracle says what all states must hold after it. A transaction
 //! of which anything is missing, or anything is there too early, makes some table differ.
 
-use super::oracle::{BalanceOracle, Expected, FeederWindow, HouseholdOracle, InfrastructureOracle};
+use super::oracle::{BalanceOracle, ExpectedRows, FeederWindow, HouseholdOracle, InfrastructureOracle};
 use crate::error::Result;
 use crate::feed::Feeds;
 use crate::sql;
@@ -163,7 +163,7 @@ fn last_changes(database: &Database, count: usize) -> Result<Vec<FeederWindow>> 
 fn compare(
     database: &Database,
     name: &str,
-    expected: &Expected,
+    expected: &ExpectedRows,
     differences: &mut Vec<String>,
 ) -> Result<()> {
     // A topology creates its tables one by one: a kill in between leaves some, and no rows.

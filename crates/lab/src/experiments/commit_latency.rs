@@ -2,7 +2,7 @@
 //! inserted, rows replaced by key, and groups of windows. Domain `journal`, durability `none`; as fast as tuples can be
 //! taken, which fills the journal, and at a rate.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol::arrow::array::AsArray;
@@ -12,7 +12,7 @@ use serde_json::json;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Asked for: microseconds within which 99 of 100 transactions are visible.
+/// AskedFigure for: microseconds within which 99 of 100 transactions are visible.
 const P99_ASKED_US: f64 = 1000.0;
 /// Longest wait for a topology to end.
 const WAIT_MAX: Duration = Duration::from_secs(600);
@@ -52,7 +52,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                 rate.map_or_else(|| case.name.to_owned(), |rate| format!("{}, {rate} tuples/s", case.name));
             report.check(&format!("{name}: each transaction is a commit"), commits >= transactions);
             let figure = format!("p99 of a commit of 1,000 tuples, {name}");
-            report.asked(Asked::at_most(figure, p99, P99_ASKED_US).unit("us"));
+            report.asked(AskedFigure::at_most(figure, p99, P99_ASKED_US).unit("us"));
         }
     }
     Ok(())

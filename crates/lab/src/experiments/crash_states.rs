@@ -3,7 +3,7 @@
 //!
 //! The histories are those of the crash tests; the seeds go on from the run's.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::crash::{CrashOptions, CrashReport, check_stack};
@@ -63,8 +63,11 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             "seconds": seconds,
             "states_per_minute": states_per_minute,
         }));
-        let figure =
-            Asked::at_least(format!("states a minute, {name}"), states_per_minute, STATES_PER_MINUTE_ASKED);
+        let figure = AskedFigure::at_least(
+            format!("states a minute, {name}"),
+            states_per_minute,
+            STATES_PER_MINUTE_ASKED,
+        );
         report.asked(figure.unit("/min"));
         for violation in &found {
             report.row(json!({"structure": name, "violation": violation}));

@@ -1,7 +1,7 @@
 //! Cost of making lines durable: a store, a store and a flush, a fence after it, and N lines with one fence
 //! or a fence each; on DRAM, on the instructions of `dax`, on `journal` at `none`, and on modelled Optane.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{median, ns_per_operation};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -139,7 +139,8 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     let journal = of("journal, none", 1, Order::OneFence) - of("journal, none", 1, Order::Nothing);
     report.asked(
-        Asked::at_most("flush and fence of a line over a store, journal, none", journal, 60.0).unit("ns"),
+        AskedFigure::at_most("flush and fence of a line over a store, journal, none", journal, 60.0)
+            .unit("ns"),
     );
     let (one, each) =
         (of("modelled Optane", 16, Order::OneFence), of("modelled Optane", 16, Order::FenceEach));

@@ -7,7 +7,7 @@
 //! Rates are by the clock; those by the processor time of the writers, which other load on the machine disturbs
 //! less, stand beside them.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -77,7 +77,7 @@ fn writers(directory: &Path, sizes: &Sizes, report: &mut Report) -> Result<(), E
         json!({ "case": "sync, beside none", "commits_per_s": median_of(&beside, |round| round[1].clock) }),
     );
     let kept = first(&beside, |rates| rates.clock) / first(&alone, |rates| rates.clock);
-    report.asked(Asked::at_least("a writer at none beside one at sync of another table", kept, 0.9));
+    report.asked(AskedFigure::at_least("a writer at none beside one at sync of another table", kept, 0.9));
 
     let pairs = [vec![ten(&states[0])], vec![ten(&states[0]), ten(&states[1])]];
     let [one, two] = in_turns(&context, sizes, &pairs)?;
@@ -88,7 +88,7 @@ fn writers(directory: &Path, sizes: &Sizes, report: &mut Report) -> Result<(), E
             "commits_per_processor_s": all(rates, |rates| rates.processor) }));
     }
     let times = all(&two, |rates| rates.clock) / all(&one, |rates| rates.clock);
-    report.asked(Asked::at_least("two writers of different tables beside one", times, 1.7));
+    report.asked(AskedFigure::at_least("two writers of different tables beside one", times, 1.7));
     Ok(())
 }
 
@@ -227,7 +227,7 @@ fn readers(directory: &Path, sizes: &Sizes, report: &mut Report) -> Result<(), E
     );
     report.check("every key of the hot leaf was found", right);
     report.asked(
-        Asked::at_most("reads of a hot leaf beside an overloaded journal, p99.9", at(0.999) / 1e3, 1.0)
+        AskedFigure::at_most("reads of a hot leaf beside an overloaded journal, p99.9", at(0.999) / 1e3, 1.0)
             .unit("ms"),
     );
     Ok(pool.close()?)

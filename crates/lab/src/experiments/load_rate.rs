@@ -4,7 +4,7 @@
 //! The rows are drawn here, with the columns and about the value lengths of TPC-H's generator. All figures
 //! include the commit, which waits for the disk.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -47,13 +47,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     let copied = median(&copies);
     report.row(json!({ "load": "COPY of lineitem", "rows": rows, "million_rows_per_s": copied }));
-    report.asked(Asked::at_least("COPY of lineitem", copied, 0.8).unit("M rows/s"));
+    report.asked(AskedFigure::at_least("COPY of lineitem", copied, 0.8).unit("M rows/s"));
     if duckdb.is_empty() {
         report.row(json!({ "peers": "not measured: `make drivers` installs DuckDB" }));
     } else {
         let theirs = median(&duckdb);
         report.row(json!({ "beside": "DuckDB's load of the CSV", "million_rows_per_s": theirs }));
-        report.asked(Asked::at_least("COPY beside DuckDB", copied / theirs, 0.5));
+        report.asked(AskedFigure::at_least("COPY beside DuckDB", copied / theirs, 0.5));
     }
     append_and_select(&dir.path().join("appended"), if options.quick { 20_000 } else { 2_000_000 }, report)
 }
@@ -187,7 +187,7 @@ fn append_and_select(dir: &Path, rows: u64, report: &mut Report) -> Result<(), E
     }
     let rate = rows as f64 / begin.elapsed().as_secs_f64() / 1e6;
     report.row(json!({ "load": "batches appended", "rows": rows, "million_rows_per_s": rate }));
-    report.asked(Asked::at_least("batches appended", rate, 4.0).unit("M rows/s"));
+    report.asked(AskedFigure::at_least("batches appended", rate, 4.0).unit("M rows/s"));
     let sum = number(&mut session, "SELECT sum(at) FROM readings")?;
     report.check("append: all rows are there", sum == (rows * (rows - 1) / 2).to_string());
     session.execute("CREATE TABLE copied (id BIGINT PRIMARY KEY, at BIGINT, power DOUBLE, name VARCHAR)")?;
@@ -218,7 +218,7 @@ fn load(
     tx.commit(Durability::Sync)?;
     let rate = rows as f64 / begin.elapsed().as_secs_f64() / 1e6;
     report.row(json!({ "load": "batches loaded", "rows": rows, "million_rows_per_s": rate }));
-    report.asked(Asked::at_least("batches loaded", rate, 4.0).unit("M rows/s"));
+    report.asked(AskedFigure::at_least("batches loaded", rate, 4.0).unit("M rows/s"));
     let sum = number(session, "SELECT sum(at) FROM loaded")?;
     report.check("load: all rows are there", sum == (rows * (rows - 1) / 2).to_string());
     session.execute("DROP TABLE loaded")?;

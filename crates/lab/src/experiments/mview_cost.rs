@@ -1,6 +1,6 @@
 //! Materialized views in the writer's commit: an UPDATE of one row by its key without views, beside one, three and ten.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -65,7 +65,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         }
         if let Some(asked) = case.asked {
             let figure = format!("commit with {name} beside one without");
-            report.asked(Asked::at_most(figure, ratio, asked));
+            report.asked(AskedFigure::at_most(figure, ratio, asked));
         }
         drop(session);
         database.close()?;

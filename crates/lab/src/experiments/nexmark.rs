@@ -4,7 +4,7 @@
 //! meanwhile, over the time from CREATE TOPOLOGY to its end. Then all run at once over fewer events, and each target
 //! is compared with the query of `examples/nexmark_check.sql`, a batch query over tables of all events.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -69,7 +69,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let (name, rate, rows) = (question.name, median(&rates), runs[0].0);
         report.row(json!({ "topology": name, "rows": rows, "million_rows_per_s": rate }));
         if let Some((_, asked)) = ASKED.iter().find(|(of, _)| *of == name) {
-            report.asked(Asked::at_least(name, rate, *asked).unit("M rows/s"));
+            report.asked(AskedFigure::at_least(name, rate, *asked).unit("M rows/s"));
         }
     }
     let names: Vec<&str> = questions.iter().map(|question| question.name).collect();

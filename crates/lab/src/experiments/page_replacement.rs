@@ -9,7 +9,7 @@
 //! The file is in the system's cache, so a miss takes microseconds; with a disk behind it, it would take its
 //! read.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -246,7 +246,7 @@ fn reopened(options: &RunOptions, sizes: &Sizes, report: &mut Report) -> Result<
         "reopened_load_ns": at_once,
         "reopened_later_load_ns": later,
     }));
-    report.asked(Asked::at_least(
+    report.asked(AskedFigure::at_least(
         "loads of a pool opened some seconds ago to a new one",
         fresh / later,
         0.95,

@@ -9,14 +9,14 @@
 //! atomicity, and with transactions where there are any; they were taken on another machine: `BTreeMap` of
 //! this run beside `std::map` and `absl::btree_map` of theirs says how the machines compare.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::peers::indexes::Index;
-use crate::peers::ours::{Pooled, open_index};
+use crate::peers::ours::{PooledIndex, open_index};
 use crate::peers::{Session, Store};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use crate::{Error, RunOptions};
 use entresol_memory::DomainChoice;
 use entresol_structures::btree::instances::{
@@ -37,20 +37,20 @@ const PHASES: [&str; 5] = ["insert", "get", "get_many", "delete", "scan"];
 const RATED: [&str; 4] = ["insert", "get", "delete", "scan"];
 
 /// Published M operations a second without failure atomicity: insert, get, delete (none: it fails), scan.
-struct Published {
+struct PublishedRates {
     name: &'static str,
     rates: [Option<f64>; 4],
     bytes_per_tuple: Option<f64>,
 }
 
-const fn published(name: &'static str, rates: [f64; 4], bytes_per_tuple: Option<f64>) -> Published {
+const fn published(name: &'static str, rates: [f64; 4], bytes_per_tuple: Option<f64>) -> PublishedRates {
     let [insert, get, delete, scan] = rates;
     let delete = if delete > 0.0 { Some(delete) } else { None };
-    Published { name, rates: [Some(insert), Some(get), delete, Some(scan)], bytes_per_tuple }
+    PublishedRates { name, rates: [Some(insert), Some(get), delete, Some(scan)], bytes_per_tuple }
 }
 
 /// A delete of 0 stands for one that fails.
-const PUBLISHED: [Published; 8] = [
+const PUBLISHED: [PublishedRates; 8] = [
     published("FPTree", [1.13, 1.17, 0.81, 0.24], Some(34.0)),
     published("FPTree, leaves of 1 KiB", [1.48, 1.28, 0.97, 0.30], None),
     published("wB+-tree", [0.70, 0.59, 0.0, 0.21], Some(51.0)),
@@ -75,7 +75,7 @@ struct Plan {
 }
 
 /// Rates and space of a structure.
-struct Measured {
+struct StructureFigures {
     name: &'static str,
     /// Its namesake among the published.
     namesake: Option<&'static str>,
@@ -94,16 +94,16 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     let mut draw = |kind, count: u64, detail| -> Vec<Op> {
         (0..count).map(|_| Op::new(kind, random.below(tuples), detail)).collect()
     };
-    let gets = draw(Kind::Get, tuples / 2, 0);
-    let scans = draw(Kind::Scan, tuples / 50, SCAN);
+    let gets = draw(OperationKind::Get, tuples / 2, 0);
+    let scans = draw(OperationKind::Scan, tuples / 50, SCAN);
     let mut order: Vec<u64> = (0..tuples / 2).collect();
     random.shuffle(&mut order);
     let plan = Plan {
         tuples,
-        load: (0..tuples).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect(),
+        load: (0..tuples).map(|tuple| Op::new(OperationKind::Insert, tuple, 0)).collect(),
         gets,
         scans,
-        deletes: order.into_iter().map(|tuple| Op::new(Kind::Delete, tuple, 0)).collect(),
+        deletes: order.into_iter().map(|tuple| Op::new(OperationKind::Delete, tuple, 0)).collect(),
     };
     let mut all = vec![btree_map(&plan)?];
     macro_rules! measure {
@@ -165,7 +165,7 @@ fn measure(
     ordered: bool,
     plan: &Plan,
     node_bytes: impl FnOnce() -> Result<(u64, u64), Error>,
-) -> Result<Measured, Error> {
+) -> Result<StructureFigures, Error> {
     let mut tally = Tally::default();
     let mut session = store.session()?;
     let session = &mut *session;
@@ -179,7 +179,7 @@ fn measure(
     let scan = if ordered { rate(session, &plan.scans, &mut scanned, run)? } else { f64::NAN };
     tally.wrong += scanned.wrong;
     let delete = rate(session, &plan.deletes, &mut tally, run)?;
-    Ok(Measured {
+    Ok(StructureFigures {
         name,
         namesake,
         rates: [insert, get, get_many, delete, scan],
@@ -190,7 +190,7 @@ fn measure(
     })
 }
 
-fn btree_map(plan: &Plan) -> Result<Measured, Error> {
+fn btree_map(plan: &Plan) -> Result<StructureFigures, Error> {
     let store = crate::peers::volatile_map();
     measure("BTreeMap", None, &*store, true, plan, || Ok((0, 0)))
 }
@@ -200,16 +200,16 @@ fn structure<I: Index>(
     namesake: Option<&'static str>,
     plan: &Plan,
     options: &RunOptions,
-) -> Result<Measured, Error> {
+) -> Result<StructureFigures, Error> {
     let dir = options.database_dir()?;
-    let store: Box<Pooled<I>> = open_index(dir.path(), DomainChoice::Journal)?;
+    let store: Box<PooledIndex<I>> = open_index(dir.path(), DomainChoice::Journal)?;
     let ordered = store.index().scan(0, 1, &mut Vec::new())?;
     let measured = measure(name, namesake, &*store, ordered, plan, || store.index().node_bytes())?;
     store.close()?;
     Ok(measured)
 }
 
-fn show(all: &[Measured], report: &mut Report) {
+fn show(all: &[StructureFigures], report: &mut Report) {
     let points =
         |rates: &[f64; 5]| PHASES.iter().zip(rates).map(|(phase, rate)| (phase.to_string(), *rate)).collect();
     for measured in all {
@@ -271,7 +271,7 @@ fn show(all: &[Measured], report: &mut Report) {
 }
 
 /// Each design beside its namesake, and all beside `BTreeMap`.
-fn compare(all: &[Measured], report: &mut Report) {
+fn compare(all: &[StructureFigures], report: &mut Report) {
     let map = &all[0];
     for measured in &all[1..] {
         for (i, phase) in PHASES.iter().enumerate().filter(|(_, phase)| **phase != "get_many") {
@@ -287,12 +287,13 @@ fn compare(all: &[Measured], report: &mut Report) {
         for ((phase, ours), theirs) in RATED.iter().zip([insert, get, delete, scan]).zip(known.rates) {
             if let Some(theirs) = theirs {
                 let name = format!("{phase}: {}/published {}", measured.name, known.name);
-                report.asked(Asked::at_least(name, ours / theirs, 1.0));
+                report.asked(AskedFigure::at_least(name, ours / theirs, 1.0));
             }
         }
         if let Some(bytes) = known.bytes_per_tuple {
             let name = format!("bytes per tuple, {}", measured.name);
-            report.asked(Asked::at_most(name, measured.bytes_per_tuple, bytes).unit("B").tolerance(0.0));
+            report
+                .asked(AskedFigure::at_most(name, measured.bytes_per_tuple, bytes).unit("B").tolerance(0.0));
         }
     }
 }

@@ -8,7 +8,7 @@
 //! (files, journal, allocation maps), the state context (groups, states, upper inner nodes), the first read
 //! of a key that was not loaded before. Then how long the rest of the index takes, in the background.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, back_memory, median};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -136,7 +136,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                 let rate = tuples as f64 / 1e3 / rest;
                 let name = format!("inner nodes, {} database", SIZES[size]);
                 if size == 1 {
-                    report.asked(Asked::at_least(name, rate, REBUILD_MIN).unit("M/s"));
+                    report.asked(AskedFigure::at_least(name, rate, REBUILD_MIN).unit("M/s"));
                 } else {
                     report.ratio(&format!("{name}, M tuples/s"), rate);
                 }
@@ -150,9 +150,9 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             continue;
         }
         let name = format!("{}, large database: to the first answer", end.name());
-        report.asked(Asked::at_most(name, *large, OPEN_MS_MAX).unit("ms"));
+        report.asked(AskedFigure::at_most(name, *large, OPEN_MS_MAX).unit("ms"));
         let name = format!("{}: to the first answer, large to small database", end.name());
-        report.asked(Asked::at_most(name, large / small, GROWTH_MAX));
+        report.asked(AskedFigure::at_most(name, large / small, GROWTH_MAX));
     }
     report.figure(Figure {
         title: "from opening the files to the first answer".to_string(),
@@ -189,7 +189,7 @@ struct Bench {
     is_right: bool,
 }
 
-struct Opened {
+struct RecoveredIndex {
     pool: Arc<Pool>,
     context: Arc<StateContext>,
     state: Arc<State>,
@@ -256,7 +256,7 @@ impl Bench {
         Ok(times)
     }
 
-    fn update(&mut self, opened: &Opened, commits: u64) -> Result<(), Error> {
+    fn update(&mut self, opened: &RecoveredIndex, commits: u64) -> Result<(), Error> {
         self.round += 1;
         self.updated.clear();
         for _ in 0..commits {
@@ -280,7 +280,7 @@ fn value(key: u64, round: u64) -> [u8; VALUE_BYTES] {
 }
 
 /// Key and round that the value of a key names.
-fn read(opened: &Opened, key: u64) -> Result<Option<(u64, u64)>, Error> {
+fn read(opened: &RecoveredIndex, key: u64) -> Result<Option<(u64, u64)>, Error> {
     let word = |bytes: &[u8]| bytes.first_chunk().map_or(u64::MAX, |word| u64::from_le_bytes(*word));
     let transaction = opened.context.begin()?;
     Ok(transaction.read(&opened.state, &key.to_be_bytes(), |value| (word(value), word(&value[8..])))?)
@@ -290,7 +290,7 @@ fn pool_options() -> PoolOptions {
     PoolOptions { domain: DomainChoice::Journal, ..PoolOptions::default() }
 }
 
-fn open(dir: &Path, times: &mut Times) -> Result<Opened, Error> {
+fn open(dir: &Path, times: &mut Times) -> Result<RecoveredIndex, Error> {
     let began = Instant::now();
     let pool = Pool::open(dir, &pool_options())?;
     times.pool = ms(began);
@@ -302,7 +302,7 @@ fn open(dir: &Path, times: &mut Times) -> Result<Opened, Error> {
     let state = context
         .state(StateId(0))
         .ok_or_else(|| Error::Invalid("state 0 is missing after opening".to_string()))?;
-    Ok(Opened { pool, context, state })
+    Ok(RecoveredIndex { pool, context, state })
 }
 
 fn ms(began: Instant) -> f64 {

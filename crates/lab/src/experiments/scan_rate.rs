@@ -1,7 +1,7 @@
 //! Analytical reads of a row table of ten columns: rows a second of sums and counts by one thread and by two,
 //! and times of queries that need few of its rows.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -135,9 +135,9 @@ fn measure(
     match case.asked {
         Goal::Rows(one, two) => {
             let asked = if threads == 1 { one } else { two };
-            report.asked(Asked::at_least(figure, rate, asked).unit("M rows/s"));
+            report.asked(AskedFigure::at_least(figure, rate, asked).unit("M rows/s"));
         }
-        Goal::Ms(ms) => report.asked(Asked::at_most(figure, s * 1e3, ms).unit("ms")),
+        Goal::Ms(ms) => report.asked(AskedFigure::at_most(figure, s * 1e3, ms).unit("ms")),
         Goal::Nothing => {}
     }
     Ok(())

@@ -5,7 +5,7 @@
 //! Tuples are drawn by a generator, which is part of the time. Windows are of ten seconds; a tuple comes each
 //! 20 microseconds of event time, so a window has 500,000 tuples, and the last one is closed at the end.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -103,14 +103,14 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         let rate = median(&rates);
         report
             .row(json!({ "case": case.name, "threads": 1, "tuples": tuples, "million_tuples_per_s": rate }));
-        report.asked(Asked::at_least(case.name, rate, case.asked).unit("M tuples/s"));
+        report.asked(AskedFigure::at_least(case.name, rate, case.asked).unit("M tuples/s"));
         if !on_two.is_empty() {
             let rate_on_two = median(&on_two);
             report.row(
                 json!({ "case": case.name, "threads": 2, "tuples": tuples, "million_tuples_per_s": rate_on_two }),
             );
             let name = format!("{}, two threads beside one", case.name);
-            report.asked(Asked::at_least(&name, rate_on_two / rate, TWO_THREADS_ASKED).unit("times"));
+            report.asked(AskedFigure::at_least(&name, rate_on_two / rate, TWO_THREADS_ASKED).unit("times"));
         }
     }
     Ok(())

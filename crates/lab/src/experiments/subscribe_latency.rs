@@ -4,7 +4,7 @@
 //! Writer and subscribers are threads of this process and share its cores; the delay has the commit in it. Commits keep to
 //! their times: one that is late is not waited for by the next.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol::{Database, Durability, Options};
@@ -35,7 +35,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         }));
         if subscribers == 1 {
             let figure = format!("p99 of a subscription at {COMMITS_PER_SECOND} commits a second");
-            report.asked(Asked::at_most(figure, p99 / 1000.0, P99_ASKED_MS).unit("ms"));
+            report.asked(AskedFigure::at_most(figure, p99 / 1000.0, P99_ASKED_MS).unit("ms"));
         }
     }
     Ok(())

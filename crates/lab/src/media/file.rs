@@ -8,7 +8,7 @@ use crate::{Error, RunOptions};
 use entresol_memory::Env;
 use entresol_memory::env::{OpenMode, StorageFile};
 use entresol_memory::placement::Policy;
-use entresol_memory::profile::{Direction, Place, Workload};
+use entresol_memory::profile::{Direction, SocketPlacement, Workload};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -28,17 +28,17 @@ pub struct DirectFile {
 }
 
 /// Bytes that start at a page's address.
-struct Aligned {
+struct AlignedBytes {
     bytes: Vec<u8>,
     start: usize,
     length: usize,
 }
 
-impl Aligned {
-    fn new(length: usize, fill: u8) -> Aligned {
+impl AlignedBytes {
+    fn new(length: usize, fill: u8) -> AlignedBytes {
         let bytes = vec![fill; length + PAGE];
         let start = bytes.as_ptr().align_offset(PAGE);
-        Aligned { bytes, start, length }
+        AlignedBytes { bytes, start, length }
     }
 
     fn get(&mut self) -> &mut [u8] {
@@ -63,7 +63,7 @@ impl DirectFile {
         drop(files.open(&path, OpenMode::Create).map_err(failed("create"))?);
         let file = files.open(&path, OpenMode::OpenDirect).map_err(failed("open"))?;
         file.allocate(0, bytes).map_err(failed("allocate"))?;
-        let mut buffer = Aligned::new(FILL_BYTES as usize, 0x5A);
+        let mut buffer = AlignedBytes::new(FILL_BYTES as usize, 0x5A);
         for i in 0..mib {
             file.write_at(buffer.get(), i * FILL_BYTES).map_err(failed("fill"))?;
         }
@@ -81,7 +81,7 @@ impl DirectFile {
 
     fn worker<'w>(&'w self, direction: Direction, mut positions: Positions) -> ThreadWork<'w> {
         let access_bytes = positions.access_bytes;
-        let mut buffer = Aligned::new(access_bytes as usize, 0xA5);
+        let mut buffer = AlignedBytes::new(access_bytes as usize, 0xA5);
         Box::new(move || {
             let at = positions.next();
             match direction {
@@ -97,7 +97,7 @@ impl DirectFile {
     /// durable.
     pub fn latencies_ns(&self, seed: u64, reads: usize) -> Result<(f64, f64, f64), Error> {
         let pages = self.bytes / PAGE as u64;
-        let mut buffer = Aligned::new(PAGE, 1);
+        let mut buffer = AlignedBytes::new(PAGE, 1);
         let mut random = Random::new(seed);
         let mut timed = |at: &mut dyn FnMut(u64) -> u64, write: bool, count: usize| {
             let mut samples = Vec::new();
@@ -145,7 +145,7 @@ impl Medium for DirectFile {
     /// As in the papers, a write counts when the device has taken it; durable it is after the sync that ends
     /// each round.
     fn measure(&self, workload: &Workload) -> Result<f64, Error> {
-        let cpus = (workload.place != Place::Unpinned).then_some(self.cpus.as_slice());
+        let cpus = (workload.place != SocketPlacement::Unpinned).then_some(self.cpus.as_slice());
         let access = workload.access;
         let rate = run::gb_per_s(self.rounds, access.threads as usize, cpus, |round| {
             self.file.sync_data().map_err(failed("sync"))?;

@@ -6,7 +6,7 @@ use super::memory::{Positions, workers};
 use super::run::{self, Rounds, ThreadWork};
 use crate::{Error, RunOptions};
 use entresol_memory::placement::Policy;
-use entresol_memory::profile::{Direction, Place, Workload};
+use entresol_memory::profile::{Direction, SocketPlacement, Workload};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOffset, PoolOptions};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -103,7 +103,7 @@ impl Medium for JournalPool {
     }
 
     fn measure(&self, workload: &Workload) -> Result<f64, Error> {
-        let cpus = (workload.place != Place::Unpinned).then_some(self.cpus.as_slice());
+        let cpus = (workload.place != SocketPlacement::Unpinned).then_some(self.cpus.as_slice());
         let access = workload.access;
         let rate = run::gb_per_s(self.rounds, access.threads as usize, cpus, |round| {
             let bytes = self.objects.len() as u64 * OBJECT_BYTES;

@@ -9,7 +9,7 @@ use super::run::{self, Rounds, ThreadWork};
 use crate::Error;
 use crate::measure::{Random, median};
 use entresol_memory::placement::{Policy, pin_thread};
-use entresol_memory::profile::{Direction, Pattern, Place, Workload};
+use entresol_memory::profile::{Direction, Pattern, SocketPlacement, Workload};
 use entresol_memory::{Pool, PoolOffset, PoolOptions};
 use std::hint::black_box;
 use std::sync::Arc;
@@ -223,7 +223,7 @@ impl Medium for Memory {
     }
 
     fn measure(&self, workload: &Workload) -> Result<f64, Error> {
-        let cpus = (workload.place != Place::Unpinned).then_some(self.cpus.as_slice());
+        let cpus = (workload.place != SocketPlacement::Unpinned).then_some(self.cpus.as_slice());
         let access = workload.access;
         run::gb_per_s(self.rounds, access.threads as usize, cpus, |round| {
             let workers = workers(workload).into_iter().map(|(direction, index, count)| {

@@ -34,15 +34,15 @@ pub trait Medium {
 }
 
 /// A medium with its measurements cached: figures and insights use the same ones.
-pub struct Measured<'m> {
+pub struct CachedMedium<'m> {
     medium: &'m dyn Medium,
     known: HashMap<Workload, f64>,
 }
 
-impl<'m> Measured<'m> {
+impl<'m> CachedMedium<'m> {
     /// Nothing measured yet.
-    pub fn new(medium: &'m dyn Medium) -> Measured<'m> {
-        Measured { medium, known: HashMap::new() }
+    pub fn new(medium: &'m dyn Medium) -> CachedMedium<'m> {
+        CachedMedium { medium, known: HashMap::new() }
     }
 
     /// The medium.

@@ -5,22 +5,27 @@ use crate::Error;
 use entresol_memory::profile::{Profile, Workload};
 
 /// Answers from a profile's curves; the same on every machine.
-pub struct Modelled {
+pub struct ModelledMedium {
     name: &'static str,
     profile: Profile,
     threads: Vec<u64>,
     access_bytes: Vec<u64>,
 }
 
-impl Modelled {
+impl ModelledMedium {
     /// The device of a profile, and what tables call it.
-    pub fn new(name: &'static str, profile: Profile) -> Modelled {
+    pub fn new(name: &'static str, profile: Profile) -> ModelledMedium {
         let curve = &profile.bandwidth.write.individual;
-        Modelled { name, threads: curve.threads.clone(), access_bytes: curve.access_bytes.clone(), profile }
+        ModelledMedium {
+            name,
+            threads: curve.threads.clone(),
+            access_bytes: curve.access_bytes.clone(),
+            profile,
+        }
     }
 }
 
-impl Medium for Modelled {
+impl Medium for ModelledMedium {
     fn name(&self) -> String {
         self.name.to_string()
     }

@@ -62,13 +62,13 @@ fn one_round(
         // The last to arrive lets all go. A thread that gets no processor at first has worked since then,
         // too.
         let start = ran.iter().map(|ran| ran.arrived).max().expect("there is a worker");
-        let rate_of = |ran: &Ran| ran.bytes as f64 / (ran.ended - start).as_secs_f64() / 1e9;
+        let rate_of = |ran: &ThreadRun| ran.bytes as f64 / (ran.ended - start).as_secs_f64() / 1e9;
         Ok(ran.iter().take(measured).map(rate_of).sum())
     })
 }
 
 /// Bytes of a thread, with begin and end.
-struct Ran {
+struct ThreadRun {
     bytes: u64,
     arrived: Instant,
     ended: Instant,
@@ -79,7 +79,7 @@ fn one_thread(
     over: &AtomicBool,
     cpu: Option<usize>,
     mut work: ThreadWork<'_>,
-) -> Result<Ran, Error> {
+) -> Result<ThreadRun, Error> {
     let pinned = cpu.map_or(Ok(()), |cpu| pin_thread(&[cpu]));
     let arrived = Instant::now();
     // Even a thread that could not be pinned must not keep the others waiting.
@@ -89,5 +89,5 @@ fn one_thread(
     while !over.load(Ordering::Relaxed) {
         bytes += work()?;
     }
-    Ok(Ran { bytes, arrived, ended: Instant::now() })
+    Ok(ThreadRun { bytes, arrived, ended: Instant::now() })
 }

@@ -3,14 +3,14 @@
 
 use super::{Class, Session, Store};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-struct Volatile(Mutex<BTreeMap<u64, u64>>);
+struct VolatileMap(Mutex<BTreeMap<u64, u64>>);
 
-impl Volatile {
+impl VolatileMap {
     fn lock(&self) -> MutexGuard<'_, BTreeMap<u64, u64>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -25,10 +25,10 @@ pub(super) fn open(_: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
 
 /// An empty map.
 pub(super) fn new() -> Box<dyn Store> {
-    Box::new(Volatile(Mutex::default()))
+    Box::new(VolatileMap(Mutex::default()))
 }
 
-impl Store for Volatile {
+impl Store for VolatileMap {
     fn session(&self) -> Result<Box<dyn Session + '_>, Error> {
         Ok(Box::new(self))
     }
@@ -42,20 +42,20 @@ impl Store for Volatile {
     }
 }
 
-impl Session for &Volatile {
+impl Session for &VolatileMap {
     fn run(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
         let mut map = self.lock();
         for op in ops {
             match op.kind() {
-                Kind::Get => tally.got(op, map.get(&op.key).copied()),
-                Kind::Insert => tally.wrote(map.insert(op.key, op.value()).is_none()),
-                Kind::Update => {
+                OperationKind::Get => tally.got(op, map.get(&op.key).copied()),
+                OperationKind::Insert => tally.wrote(map.insert(op.key, op.value()).is_none()),
+                OperationKind::Update => {
                     let there = map.get_mut(&op.key).map(|value| *value = op.value());
                     tally.wrote(there.is_some());
                 }
-                Kind::Delete => tally.wrote(map.remove(&op.key).is_some()),
-                Kind::Scan => tally.scanned(op, map.range(op.key..).map(|(_, value)| *value)),
-                Kind::ReadModifyWrite => {
+                OperationKind::Delete => tally.wrote(map.remove(&op.key).is_some()),
+                OperationKind::Scan => tally.scanned(op, map.range(op.key..).map(|(_, value)| *value)),
+                OperationKind::ReadModifyWrite => {
                     let value = map.get_mut(&op.key);
                     tally.got(op, value.as_deref().copied());
                     if let Some(value) = value {

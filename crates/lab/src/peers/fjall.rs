@@ -11,7 +11,7 @@
 
 use super::{Class, Session, Store, peer_error};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 use std::path::Path;
 
@@ -86,16 +86,16 @@ impl Session for &Fjall {
     fn run(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
         for op in ops {
             match op.kind() {
-                Kind::Get => tally.got(op, self.get(op)?),
-                Kind::Insert | Kind::Update => {
+                OperationKind::Get => tally.got(op, self.get(op)?),
+                OperationKind::Insert | OperationKind::Update => {
                     self.put(op)?;
                     tally.wrote(true);
                 }
-                Kind::Delete => {
+                OperationKind::Delete => {
                     self.tuples.remove(op.key.to_be_bytes()).map_err(failed)?;
                     tally.wrote(true);
                 }
-                Kind::Scan => {
+                OperationKind::Scan => {
                     let mut error = None;
                     let values = self.tuples.range(op.key.to_be_bytes()..).map_while(|guard| {
                         guard.value().map(number).map_err(|e| error = Some(e)).ok().flatten()
@@ -103,7 +103,7 @@ impl Session for &Fjall {
                     tally.scanned(op, values);
                     error.map_or(Ok(()), |error| Err(failed(error)))?;
                 }
-                Kind::ReadModifyWrite => {
+                OperationKind::ReadModifyWrite => {
                     tally.got(op, self.get(op)?);
                     self.put(op)?;
                 }
@@ -119,7 +119,7 @@ impl Session for &Fjall {
         let mut batch = self.database.batch();
         for op in ops {
             match op.kind() {
-                Kind::Delete => batch.remove(&self.tuples, op.key.to_be_bytes()),
+                OperationKind::Delete => batch.remove(&self.tuples, op.key.to_be_bytes()),
                 _ => batch.insert(&self.tuples, op.key.to_be_bytes(), op.value().to_le_bytes()),
             }
             tally.wrote(true);

@@ -10,7 +10,7 @@
 
 use super::{Class, Session, Store, peer_error};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use heed::byteorder::NativeEndian;
 use heed::types::U64;
 use heed::{CommitOrAbort, Env, EnvFlags, EnvOpenOptions, IntegerComparator, RoTxn, RwTxn};
@@ -80,7 +80,7 @@ impl Store for Lmdb {
 
 impl Lmdb {
     fn read(&self, op: &Op, transaction: &RoTxn<'_>, tally: &mut Tally) -> Result<(), Error> {
-        if op.kind() != Kind::Scan {
+        if op.kind() != OperationKind::Scan {
             tally.got(op, self.database.get(transaction, &op.key).map_err(failed)?);
             return Ok(());
         }
@@ -93,10 +93,10 @@ impl Lmdb {
 
     fn write(&self, op: &Op, transaction: &mut RwTxn<'_>, tally: &mut Tally) -> Result<(), Error> {
         match op.kind() {
-            Kind::Get | Kind::Scan => self.read(op, transaction, tally)?,
-            Kind::Delete => tally.wrote(self.database.delete(transaction, &op.key).map_err(failed)?),
+            OperationKind::Get | OperationKind::Scan => self.read(op, transaction, tally)?,
+            OperationKind::Delete => tally.wrote(self.database.delete(transaction, &op.key).map_err(failed)?),
             kind => {
-                if kind == Kind::ReadModifyWrite {
+                if kind == OperationKind::ReadModifyWrite {
                     self.read(op, transaction, tally)?;
                 } else {
                     tally.wrote(true);

@@ -104,7 +104,7 @@ pub enum Role {
 }
 
 /// Opens a store in a directory, or creates it.
-pub type Open = fn(&Path, Class) -> Result<Box<dyn Store>, Error>;
+pub type OpenPeer = fn(&Path, Class) -> Result<Box<dyn Store>, Error>;
 
 /// A contender of the race.
 pub struct Contender {
@@ -120,7 +120,7 @@ pub struct Contender {
     /// of it, what stands in for persistent memory.
     pub in_memory: bool,
     /// Opens it.
-    pub open: Open,
+    pub open: OpenPeer,
 }
 
 /// All that can take part in this build.
@@ -142,7 +142,7 @@ pub fn contenders() -> Vec<Contender> {
             in_memory: false,
             open: btree_map::open,
         },
-        ours(FPTREE, true, ours::open_fptree as Open),
+        ours(FPTREE, true, ours::open_fptree as OpenPeer),
         ours(HASH, false, ours::open_hash),
         Contender { durable: false, in_memory: true, ..ours(FPTREE_DAX, true, ours::open_fptree_dax) },
     ];
@@ -170,7 +170,7 @@ fn peers() -> Vec<Contender> {
     let peer =
         |name, role, open| Contender { name, role, ordered: true, durable: true, in_memory: false, open };
     vec![
-        peer("LMDB", Role::BTreePeer, lmdb::open as Open),
+        peer("LMDB", Role::BTreePeer, lmdb::open as OpenPeer),
         peer("redb", Role::BTreePeer, redb::open),
         peer("RocksDB", Role::LsmPeer, rocksdb::open),
         peer("fjall", Role::LsmPeer, fjall::open),
@@ -192,29 +192,34 @@ pub(crate) fn peer_error<E: std::fmt::Display>(peer: &'static str) -> impl Fn(E)
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::workload::Kind;
+    use crate::workload::OperationKind;
 
     /// Every store does what every operation says, in every class, and has it after it was opened again.
     #[test]
     fn all_stores_agree() {
         const TUPLES: u64 = 3000;
-        let load: Vec<Op> = (0..TUPLES).map(|i| Op::new(Kind::Insert, i, 0)).collect();
+        let load: Vec<Op> = (0..TUPLES).map(|i| Op::new(OperationKind::Insert, i, 0)).collect();
         let change: Vec<Op> = (0..TUPLES)
             .map(|i| {
-                let kind = [Kind::Update, Kind::Delete, Kind::ReadModifyWrite, Kind::Get][(i % 4) as usize];
+                let kind = [
+                    OperationKind::Update,
+                    OperationKind::Delete,
+                    OperationKind::ReadModifyWrite,
+                    OperationKind::Get,
+                ][(i % 4) as usize];
                 Op::new(kind, i, 9)
             })
             .collect();
         // New tuples, and some that were not deleted.
         let at_once: Vec<Op> = (0..90)
             .map(|i| match i % 3 {
-                0 => Op::new(Kind::Insert, TUPLES + i, 3),
-                1 => Op::new(Kind::Update, i * 4, 3),
-                _ => Op::new(Kind::Delete, i * 4, 0),
+                0 => Op::new(OperationKind::Insert, TUPLES + i, 3),
+                1 => Op::new(OperationKind::Update, i * 4, 3),
+                _ => Op::new(OperationKind::Delete, i * 4, 0),
             })
             .collect();
-        let gets: Vec<Op> = (0..TUPLES).map(|i| Op::new(Kind::Get, i, 0)).collect();
-        let scans: Vec<Op> = (0..200).map(|i| Op::new(Kind::Scan, i * 4, 50)).collect();
+        let gets: Vec<Op> = (0..TUPLES).map(|i| Op::new(OperationKind::Get, i, 0)).collect();
+        let scans: Vec<Op> = (0..200).map(|i| Op::new(OperationKind::Scan, i * 4, 50)).collect();
         for class in [Class::None, Class::Group, Class::Sync] {
             let mut tallies = Vec::new();
             for contender in contenders() {

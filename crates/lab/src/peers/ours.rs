@@ -5,7 +5,7 @@
 use super::indexes::Index;
 use super::{Class, GROUP_MS, Session, Store};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
 use entresol_structures::{Change, FpTree, HashTable, WordKey};
 use std::path::Path;
@@ -14,24 +14,24 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
 /// An index and its pool.
-pub struct Pooled<I> {
+pub struct PooledIndex<I> {
     index: Arc<I>,
     pool: Arc<Pool>,
     durability: Durability,
-    opening: Opening,
+    opening: OpeningThread,
 }
 
 /// A thread that opens the rest of an index; dropping it stops it.
-struct Opening {
+struct OpeningThread {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<Result<(), Error>>>,
 }
 
-impl Opening {
-    fn start<I: Index>(index: &Arc<I>) -> Opening {
+impl OpeningThread {
+    fn start<I: Index>(index: &Arc<I>) -> OpeningThread {
         let stop = Arc::new(AtomicBool::new(false));
         let (index, told) = (Arc::clone(index), Arc::clone(&stop));
-        Opening { stop, thread: Some(std::thread::spawn(move || index.open_rest(&told))) }
+        OpeningThread { stop, thread: Some(std::thread::spawn(move || index.open_rest(&told))) }
     }
 
     fn end(&mut self) -> Result<(), Error> {
@@ -40,16 +40,16 @@ impl Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningThread {
     fn drop(&mut self) {
         // Callers that need to know close the store.
         let _ = self.end();
     }
 }
 
-impl<I: Index> Pooled<I> {
+impl<I: Index> PooledIndex<I> {
     /// Opens or creates the pool of a directory, on a domain, and the index in it.
-    pub fn open(dir: &Path, domain: DomainChoice, class: Class) -> Result<Pooled<I>, Error> {
+    pub fn open(dir: &Path, domain: DomainChoice, class: Class) -> Result<PooledIndex<I>, Error> {
         let options = PoolOptions { domain, ..PoolOptions::default() };
         let pool = match domain {
             DomainChoice::Volatile => Pool::volatile(&options)?,
@@ -71,8 +71,8 @@ impl<I: Index> Pooled<I> {
             Class::Sync => Durability::Sync,
         };
         let index = Arc::new(I::open(&pool, root)?);
-        let opening = Opening::start(&index);
-        Ok(Pooled { index, pool, durability, opening })
+        let opening = OpeningThread::start(&index);
+        Ok(PooledIndex { index, pool, durability, opening })
     }
 
     /// The index.
@@ -82,23 +82,23 @@ impl<I: Index> Pooled<I> {
 }
 
 pub(super) fn open_fptree(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
-    Ok(Box::new(Pooled::<FpTree<WordKey>>::open(dir, DomainChoice::Journal, class)?))
+    Ok(Box::new(PooledIndex::<FpTree<WordKey>>::open(dir, DomainChoice::Journal, class)?))
 }
 
 pub(super) fn open_fptree_dax(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
-    Ok(Box::new(Pooled::<FpTree<WordKey>>::open(dir, DomainChoice::DaxEmulated, class)?))
+    Ok(Box::new(PooledIndex::<FpTree<WordKey>>::open(dir, DomainChoice::DaxEmulated, class)?))
 }
 
 pub(super) fn open_hash(dir: &Path, class: Class) -> Result<Box<dyn Store>, Error> {
-    Ok(Box::new(Pooled::<HashTable<WordKey>>::open(dir, DomainChoice::Journal, class)?))
+    Ok(Box::new(PooledIndex::<HashTable<WordKey>>::open(dir, DomainChoice::Journal, class)?))
 }
 
 /// An index on a domain, for races that choose.
-pub fn open_index<I: Index>(dir: &Path, domain: DomainChoice) -> Result<Box<Pooled<I>>, Error> {
-    Ok(Box::new(Pooled::open(dir, domain, Class::None)?))
+pub fn open_index<I: Index>(dir: &Path, domain: DomainChoice) -> Result<Box<PooledIndex<I>>, Error> {
+    Ok(Box::new(PooledIndex::open(dir, domain, Class::None)?))
 }
 
-impl<I: Index> Store for Pooled<I> {
+impl<I: Index> Store for PooledIndex<I> {
     fn session(&self) -> Result<Box<dyn Session + '_>, Error> {
         Ok(Box::new(PooledSession { store: self, values: Vec::new(), scanned: Vec::new() }))
     }
@@ -127,30 +127,30 @@ impl<I: Index> Store for Pooled<I> {
 }
 
 struct PooledSession<'s, I> {
-    store: &'s Pooled<I>,
+    store: &'s PooledIndex<I>,
     values: Vec<Option<u64>>,
     scanned: Vec<u64>,
 }
 
 impl<I: Index> Session for PooledSession<'_, I> {
     fn run(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
-        let Pooled { index, pool, durability, .. } = self.store;
+        let PooledIndex { index, pool, durability, .. } = self.store;
         // As a reader with many keys does: pinning is a full fence, which would keep lookups apart.
         let _pinned = pool.pin();
         for op in ops {
             match op.kind() {
-                Kind::Get => tally.got(op, index.get(op.key)?),
-                Kind::Insert => tally.wrote(index.insert(op.key, op.value(), pool)?),
-                Kind::Update => tally.wrote(index.update(op.key, op.value(), pool)?),
-                Kind::Delete => tally.wrote(index.remove(op.key, pool)?),
-                Kind::Scan => {
+                OperationKind::Get => tally.got(op, index.get(op.key)?),
+                OperationKind::Insert => tally.wrote(index.insert(op.key, op.value(), pool)?),
+                OperationKind::Update => tally.wrote(index.update(op.key, op.value(), pool)?),
+                OperationKind::Delete => tally.wrote(index.remove(op.key, pool)?),
+                OperationKind::Scan => {
                     self.scanned.clear();
                     if !index.scan(op.key, op.length(), &mut self.scanned)? {
                         return Err(Error::Invalid("this index has no key order to scan".to_string()));
                     }
                     tally.scanned(op, self.scanned.iter().copied());
                 }
-                Kind::ReadModifyWrite => {
+                OperationKind::ReadModifyWrite => {
                     tally.got(op, index.get(op.key)?);
                     index.update(op.key, op.value(), pool)?;
                 }
@@ -169,11 +169,11 @@ impl<I: Index> Session for PooledSession<'_, I> {
     }
 
     fn write_many(&mut self, ops: &[Op], tally: &mut Tally) -> Result<(), Error> {
-        let Pooled { index, pool, durability, .. } = self.store;
+        let PooledIndex { index, pool, durability, .. } = self.store;
         let change = |op: &Op| match op.kind() {
-            Kind::Insert => (op.key, Change::Insert(op.value())),
-            Kind::Update => (op.key, Change::Replace(op.value())),
-            Kind::Delete => (op.key, Change::Remove),
+            OperationKind::Insert => (op.key, Change::Insert(op.value())),
+            OperationKind::Update => (op.key, Change::Replace(op.value())),
+            OperationKind::Delete => (op.key, Change::Remove),
             kind => unreachable!("{kind:?} is no write"),
         };
         index.apply_many(ops.iter().map(change), pool, |as_expected| tally.wrote(as_expected))?;

@@ -10,7 +10,7 @@
 
 use super::{Class, Session, Store, peer_error};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use redb::{Database, Durability, ReadableDatabase, ReadableTable, Table, TableDefinition};
 use std::path::Path;
 
@@ -66,7 +66,7 @@ impl Store for Redb {
 }
 
 fn read(op: &Op, table: &impl ReadableTable<u64, u64>, tally: &mut Tally) -> Result<(), Error> {
-    if op.kind() != Kind::Scan {
+    if op.kind() != OperationKind::Scan {
         let value = table.get(op.key).map_err(failed)?.map(|guard| guard.value());
         tally.got(op, value);
         return Ok(());
@@ -82,11 +82,11 @@ fn read(op: &Op, table: &impl ReadableTable<u64, u64>, tally: &mut Tally) -> Res
 
 fn write(op: &Op, table: &mut Table<'_, u64, u64>, tally: &mut Tally) -> Result<(), Error> {
     match op.kind() {
-        Kind::Get | Kind::Scan => return read(op, table, tally),
-        Kind::Delete => tally.wrote(table.remove(op.key).map_err(failed)?.is_some()),
-        Kind::Insert => tally.wrote(table.insert(op.key, op.value()).map_err(failed)?.is_none()),
-        Kind::Update => tally.wrote(table.insert(op.key, op.value()).map_err(failed)?.is_some()),
-        Kind::ReadModifyWrite => {
+        OperationKind::Get | OperationKind::Scan => return read(op, table, tally),
+        OperationKind::Delete => tally.wrote(table.remove(op.key).map_err(failed)?.is_some()),
+        OperationKind::Insert => tally.wrote(table.insert(op.key, op.value()).map_err(failed)?.is_none()),
+        OperationKind::Update => tally.wrote(table.insert(op.key, op.value()).map_err(failed)?.is_some()),
+        OperationKind::ReadModifyWrite => {
             read(op, table, tally)?;
             table.insert(op.key, op.value()).map_err(failed)?;
         }

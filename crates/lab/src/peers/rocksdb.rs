@@ -11,7 +11,7 @@
 
 use super::{Class, Session, Store, peer_error};
 use crate::Error;
-use crate::workload::{Kind, Op, Tally};
+use crate::workload::{Op, OperationKind, Tally};
 use rocksdb::{
     BlockBasedOptions, Cache, DB, DBRawIterator, DEFAULT_COLUMN_FAMILY_NAME, DataBlockIndexType, Options,
     ReadOptions, WaitForCompactOptions, WriteBatch, WriteOptions,
@@ -109,16 +109,16 @@ impl Session for RocksSession<'_> {
                 self.scan = None;
             }
             match op.kind() {
-                Kind::Get => tally.got(op, self.get(op)?),
-                Kind::Insert | Kind::Update => {
+                OperationKind::Get => tally.got(op, self.get(op)?),
+                OperationKind::Insert | OperationKind::Update => {
                     self.put(op)?;
                     tally.wrote(true);
                 }
-                Kind::Delete => {
+                OperationKind::Delete => {
                     self.db.delete_opt(op.key.to_be_bytes(), &self.write).map_err(failed)?;
                     tally.wrote(true);
                 }
-                Kind::Scan => {
+                OperationKind::Scan => {
                     let iterator = self.scan.get_or_insert_with(|| self.db.raw_iterator());
                     iterator.seek(op.key.to_be_bytes());
                     let values = std::iter::from_fn(|| {
@@ -131,7 +131,7 @@ impl Session for RocksSession<'_> {
                     tally.scanned(op, values);
                     iterator.status().map_err(failed)?;
                 }
-                Kind::ReadModifyWrite => {
+                OperationKind::ReadModifyWrite => {
                     tally.got(op, self.get(op)?);
                     self.put(op)?;
                 }
@@ -145,7 +145,7 @@ impl Session for RocksSession<'_> {
         let mut batch = WriteBatch::default();
         for op in ops {
             match op.kind() {
-                Kind::Delete => batch.delete(op.key.to_be_bytes()),
+                OperationKind::Delete => batch.delete(op.key.to_be_bytes()),
                 _ => batch.put(op.key.to_be_bytes(), op.value().to_le_bytes()),
             }
             tally.wrote(true);

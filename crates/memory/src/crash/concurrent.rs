@@ -37,7 +37,7 @@ use std::sync::Arc;
 ///     Some(1)
 /// });
 /// ```
-pub struct Concurrent<K, V, O, R> {
+pub struct ConcurrentRecorder<K, V, O, R> {
     apply: fn(&mut Option<V>, &O) -> R,
     threads: usize,
     log: Mutex<Log<K, V, O, R>>,
@@ -68,7 +68,7 @@ pub struct LegalValues<K, V> {
 }
 
 /// Carries out a map's operation on the value of its key; returns the value before it. For
-/// [`Concurrent::new`].
+/// [`ConcurrentRecorder::new`].
 pub fn apply_to_key<K, V: Clone>(value: &mut Option<V>, operation: &MapOperation<K, V>) -> Option<V> {
     let before = value.clone();
     match operation {
@@ -81,15 +81,19 @@ pub fn apply_to_key<K, V: Clone>(value: &mut Option<V>, operation: &MapOperation
     before
 }
 
-impl<K, V, O, R> Concurrent<K, V, O, R>
+impl<K, V, O, R> ConcurrentRecorder<K, V, O, R>
 where
     K: Ord + Clone + Debug,
     V: Clone + Eq + Hash + Debug,
     R: PartialEq + Clone,
 {
     /// Recorder for threads `0..threads` and a map that is empty at first.
-    pub fn new(threads: usize, apply: fn(&mut Option<V>, &O) -> R) -> Arc<Concurrent<K, V, O, R>> {
-        Arc::new(Concurrent { apply, threads, log: Mutex::new(Log { clock: 0, keys: BTreeMap::new() }) })
+    pub fn new(threads: usize, apply: fn(&mut Option<V>, &O) -> R) -> Arc<ConcurrentRecorder<K, V, O, R>> {
+        Arc::new(ConcurrentRecorder {
+            apply,
+            threads,
+            log: Mutex::new(Log { clock: 0, keys: BTreeMap::new() }),
+        })
     }
 
     /// Runs an operation of a thread, which is pending meanwhile; the result of `work` is its response.
@@ -126,8 +130,8 @@ where
         LegalValues { keys: legal.collect() }
     }
 
-    /// Callback for the `moment` of [`check_at`](super::check_at).
-    pub fn moment(self: &Arc<Self>) -> impl Fn() -> LegalValues<K, V> + Send + 'static
+    /// Callback for the `legal_contents` of [`check_at`](super::check_at).
+    pub fn legal_contents(self: &Arc<Self>) -> impl Fn() -> LegalValues<K, V> + Send + 'static
     where
         K: Send + 'static,
         V: Send + Sync + 'static,
@@ -200,7 +204,7 @@ impl<K: Ord + Debug, V: PartialEq + Clone + Debug> LegalValues<K, V> {
 mod tests {
     use super::*;
 
-    type Swaps = Concurrent<u8, u64, u64, Option<u64>>;
+    type Swaps = ConcurrentRecorder<u8, u64, u64, Option<u64>>;
 
     fn swap(value: &mut Option<u64>, new: &u64) -> Option<u64> {
         value.replace(*new)
@@ -214,7 +218,7 @@ mod tests {
 
     #[test]
     fn pending_operations_may_take_effect_in_any_order_or_not_at_all() {
-        let recorder: Arc<Swaps> = Concurrent::new(3, swap);
+        let recorder: Arc<Swaps> = ConcurrentRecorder::new(3, swap);
         recorder.run(0, 0, 1, || None);
         recorder.run(0, 0, 2, || {
             recorder.run(1, 0, 3, || {
@@ -232,7 +236,7 @@ mod tests {
 
     #[test]
     fn a_response_that_no_order_explains_is_found() {
-        let recorder: Arc<Swaps> = Concurrent::new(2, swap);
+        let recorder: Arc<Swaps> = ConcurrentRecorder::new(2, swap);
         recorder.run(0, 0, 1, || None);
         // It began after the first had returned, and did not see it.
         recorder.run(1, 0, 2, || None);
@@ -242,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_returned_before_another_began_comes_first() {
-        let recorder: Arc<Swaps> = Concurrent::new(2, swap);
+        let recorder: Arc<Swaps> = ConcurrentRecorder::new(2, swap);
         recorder.run(0, 0, 1, || None);
         recorder.run(1, 0, 2, || Some(1));
         assert!(recorder.legal().judge(&BTreeMap::from([(0, 1)])).is_err());

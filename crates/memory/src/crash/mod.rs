@@ -9,7 +9,7 @@
 //! during these recoveries.
 //!
 //! A [`Recorder`] follows the operations of a history, and judges whether a state holds exactly those, with
-//! or without the operation in flight. [`Concurrent`] does the same for several threads: a state must be the
+//! or without the operation in flight. [`ConcurrentRecorder`] does the same for several threads: a state must be the
 //! result of some order of the operations (durable linearizability). [`take_turns`] runs threads one at a
 //! time, interleaved from a seed.
 //!
@@ -43,7 +43,7 @@
 //!         }
 //!         Ok(())
 //!     },
-//!     recorder.moment(),
+//!     recorder.legal_contents(),
 //!     |pool, legal| {
 //!         let Some(at) = pool.root("counters") else { return legal.judge(&BTreeMap::new()) };
 //!         let words = pool.words(at, 64).iter().map(|word| word.load(Ordering::Acquire));
@@ -76,9 +76,9 @@ use explorer::{Explorer, panic_text};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-pub use concurrent::{Concurrent, LegalValues, apply_to_key};
+pub use concurrent::{ConcurrentRecorder, LegalValues, apply_to_key};
 pub use point::{CrashPoint, Survivors};
-pub use recorder::{Legal, MapOperation, Model, Recorder};
+pub use recorder::{LegalContents, MapOperation, Model, Recorder};
 pub use replay::REPLAY;
 pub use stack::check_stack;
 pub use turns::{take_turns, waits};
@@ -229,13 +229,13 @@ pub fn check(
     check_at(options, history, || (), move |pool, ()| verify(pool))
 }
 
-/// As [`check`]; `moment` is called once at each crash point of the history, in the thread that fences, and
+/// As [`check`]; `legal_contents` is called once at each crash point of the history, in the thread that fences, and
 /// its result is passed to `verify` with each state of that point. It must not wait for threads of the
 /// history.
 pub fn check_at<C: Send + Sync + 'static>(
     options: &CrashOptions,
     history: impl FnOnce(&Arc<Pool>) -> Result<()>,
-    moment: impl Fn() -> C + Send + 'static,
+    legal_contents: impl Fn() -> C + Send + 'static,
     verify: impl Fn(&Arc<Pool>, &C) -> std::result::Result<(), String> + Send + Sync + 'static,
 ) -> Result<CrashReport> {
     let explorer = Arc::new(Explorer::new(options, Arc::new(verify)));
@@ -244,7 +244,7 @@ pub fn check_at<C: Send + Sync + 'static>(
     }
     let observer: Observer = {
         let explorer = Arc::clone(&explorer);
-        Box::new(move |point| explorer.history_point(point, moment()))
+        Box::new(move |point| explorer.history_point(point, legal_contents()))
     };
     let pool = Pool::crashing(&pool_options(options), None, Some(observer))?;
     let outcome = catch_unwind(AssertUnwindSafe(|| history(&pool)));

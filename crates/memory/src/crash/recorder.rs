@@ -2,7 +2,7 @@
 //!
 //! After a crash, the content must be that of all operations that had returned, with or without the one that
 //! was in flight. A [`Recorder`] runs the operations on a model beside the structure and returns the legal
-//! contents at each crash point ([`Recorder::moment`], [`Legal`]).
+//! contents at each crash point ([`Recorder::legal_contents`], [`LegalContents`]).
 
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -68,12 +68,12 @@ where
 
 /// Recorder of the operations of one thread; see the [module](self).
 pub struct Recorder<M: Model> {
-    legal: Mutex<Legal<M>>,
+    legal: Mutex<LegalContents<M>>,
 }
 
 /// Contents that a crash may leave at a crash point.
 #[derive(Debug, Clone)]
-pub struct Legal<M: Model> {
+pub struct LegalContents<M: Model> {
     /// Content after all operations that had returned.
     pub returned: Arc<M>,
     /// Operation in flight, and the content after it.
@@ -83,7 +83,7 @@ pub struct Legal<M: Model> {
 impl<M: Model> Recorder<M> {
     /// Recorder of a history that begins with this content.
     pub fn new(model: M) -> Arc<Recorder<M>> {
-        Arc::new(Recorder { legal: Mutex::new(Legal { returned: Arc::new(model), with_next: None }) })
+        Arc::new(Recorder { legal: Mutex::new(LegalContents { returned: Arc::new(model), with_next: None }) })
     }
 
     /// Runs an operation, which is in flight meanwhile.
@@ -93,7 +93,7 @@ impl<M: Model> Recorder<M> {
         let after = Arc::new(after);
         self.legal.lock().with_next = Some((operation, Arc::clone(&after)));
         let result = work();
-        *self.legal.lock() = Legal { returned: after, with_next: None };
+        *self.legal.lock() = LegalContents { returned: after, with_next: None };
         result
     }
 
@@ -103,18 +103,18 @@ impl<M: Model> Recorder<M> {
     }
 
     /// Contents that a crash may leave now.
-    pub fn legal(&self) -> Legal<M> {
+    pub fn legal(&self) -> LegalContents<M> {
         self.legal.lock().clone()
     }
 
-    /// Callback for the `moment` of [`check_at`](super::check_at).
-    pub fn moment(self: &Arc<Self>) -> impl Fn() -> Legal<M> + Send + 'static {
+    /// Callback for the `legal_contents` of [`check_at`](super::check_at).
+    pub fn legal_contents(self: &Arc<Self>) -> impl Fn() -> LegalContents<M> + Send + 'static {
         let recorder = Arc::clone(self);
         move || recorder.legal()
     }
 }
 
-impl<M: Model> Legal<M> {
+impl<M: Model> LegalContents<M> {
     /// Returns an error with the difference if a crash may not leave this content.
     pub fn judge(&self, found: &M) -> Result<(), String> {
         if *found == *self.returned || self.with_next.as_ref().is_some_and(|(_, after)| *found == **after) {

@@ -81,7 +81,7 @@ pub fn check_stack(options: &CrashOptions, steps: u64) -> Result<CrashReport> {
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), |pool, legal| {
         // A crash can come again while a recovered stack is tried.
         legal.judge(&without_later(sound_numbers(pool)?))?;
         let later = step(pool, Step::Push { number: LATER, bytes: 64 });

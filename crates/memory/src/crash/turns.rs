@@ -91,8 +91,8 @@ pub fn waits() {
 
 /// Runs a function outside of the turns: its flushes and fences switch no thread.
 pub(crate) fn paused<T>(work: impl FnOnce() -> T) -> T {
-    struct Resumes(Option<(Arc<Turns>, usize)>);
-    impl Drop for Resumes {
+    struct ResumeGuard(Option<(Arc<Turns>, usize)>);
+    impl Drop for ResumeGuard {
         fn drop(&mut self) {
             if let Some((turns, number)) = self.0.take() {
                 turns.exploring.store(false, Ordering::Release);
@@ -105,7 +105,7 @@ pub(crate) fn paused<T>(work: impl FnOnce() -> T) -> T {
     if let Some((turns, _)) = &part {
         turns.exploring.store(true, Ordering::Release);
     }
-    let _resumes = Resumes(part);
+    let _resumes = ResumeGuard(part);
     work()
 }
 

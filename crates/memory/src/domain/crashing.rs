@@ -55,7 +55,7 @@ impl Note {
     }
 }
 
-pub(crate) struct Crashing {
+pub(crate) struct CrashingDomain {
     state: Option<Mutex<State>>,
     lanes: Lanes,
     collector: Collector,
@@ -137,14 +137,14 @@ thread_local! {
     static HANDLES: RefCell<Vec<LocalHandle>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Crashing {
+impl CrashingDomain {
     /// Domain of a mapping that holds this image; without an observer the image is not needed.
-    pub(crate) fn new(observed: Option<(Observer, Image)>) -> Crashing {
+    pub(crate) fn new(observed: Option<(Observer, Image)>) -> CrashingDomain {
         let state = observed.map(|(observer, image)| {
             let (fenced, notes) = (Vec::new(), Vec::new());
             Mutex::new(State { image, fenced, notes, guesses: 0, fences: 0, observer })
         });
-        Crashing {
+        CrashingDomain {
             state,
             lanes: Lanes::default(),
             collector: Collector::new(),
@@ -262,7 +262,7 @@ impl State {
     }
 }
 
-impl Drop for Crashing {
+impl Drop for CrashingDomain {
     fn drop(&mut self) {
         // The handle of this thread; those of others go with their threads.
         let ours = |handle: &LocalHandle| *handle.collector() == self.collector;

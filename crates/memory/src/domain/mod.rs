@@ -17,11 +17,11 @@ use crate::points::{PUBLICATION_FLUSHES, PUBLICATION_WRITES};
 use crate::publication::Update;
 use crate::stats::PoolStats;
 #[cfg(feature = "testkit")]
-use crashing::Crashing;
+use crashing::CrashingDomain;
 use dax::Dax;
 use journal::Journal;
 #[cfg(feature = "testkit")]
-use modelled::Modelled;
+use modelled::ModelledDomain;
 #[cfg(feature = "testkit")]
 use std::sync::Arc;
 use std::sync::atomic::{Ordering, fence};
@@ -95,9 +95,9 @@ pub(crate) enum Domain {
     Journal(Journal),
     Volatile,
     #[cfg(feature = "testkit")]
-    Modelled(Arc<Modelled>),
+    Modelled(Arc<ModelledDomain>),
     #[cfg(feature = "testkit")]
-    Crashing(Box<Crashing>),
+    Crashing(Box<CrashingDomain>),
 }
 
 impl Domain {

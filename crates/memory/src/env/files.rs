@@ -6,7 +6,7 @@
 
 use super::ring::FileRing;
 use crate::domain::journal::writing::buffer::AlignedBuffer;
-use crate::placement::Writing;
+use crate::placement::WriteSettings;
 use parking_lot::Mutex;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -48,7 +48,7 @@ pub trait StorageFile: Send + Sync {
         false
     }
     /// Sets the write settings of [`StorageFile::write_many`], once. Files that write one by one ignore them.
-    fn set_writing(&self, how: Writing) {
+    fn set_writing(&self, how: WriteSettings) {
         let _ = how;
     }
     /// Returns true if [`StorageFile::write_many`] has many writes in flight.
@@ -146,7 +146,7 @@ struct RealFile {
     /// Created on first use; only for direct files, since a ring does not help the page cache.
     ring: OnceLock<Option<Mutex<FileRing>>>,
     make_ring: fn() -> Option<FileRing>,
-    writing: OnceLock<Writing>,
+    writing: OnceLock<WriteSettings>,
 }
 
 impl RealFile {
@@ -220,7 +220,7 @@ impl StorageFile for RealFile {
         if let [_, _, ..] = writes
             && let Some(ring) = self.ring()
         {
-            let how = self.writing.get().copied().unwrap_or(Writing::UNCALIBRATED);
+            let how = self.writing.get().copied().unwrap_or(WriteSettings::UNCALIBRATED);
             match ring.lock().write_all(self.file.as_fd(), writes, how) {
                 Err(e) if self.leaves_direct(&e) => {}
                 outcome => return outcome,
@@ -245,7 +245,7 @@ impl StorageFile for RealFile {
         self.direct.load(Ordering::Acquire)
     }
 
-    fn set_writing(&self, how: Writing) {
+    fn set_writing(&self, how: WriteSettings) {
         // The first call counts.
         let _ = self.writing.set(how);
     }
@@ -378,20 +378,21 @@ mod tests {
         let buffer = AlignedBuffer::new(4096);
         let writes: Vec<(u64, &[u8])> = (0..200).map(|page| (page * 4096, buffer.bytes())).collect();
         let closed_to_writing = File::open(&path).unwrap();
-        let error = ring.write_all(closed_to_writing.as_fd(), &writes, Writing::UNCALIBRATED).unwrap_err();
+        let error =
+            ring.write_all(closed_to_writing.as_fd(), &writes, WriteSettings::UNCALIBRATED).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EBADF));
         let open = OpenOptions::new().write(true).open(&path).unwrap();
-        ring.write_all(open.as_fd(), &writes, Writing::UNCALIBRATED).unwrap();
+        ring.write_all(open.as_fd(), &writes, WriteSettings::UNCALIBRATED).unwrap();
     }
 
     #[test]
     fn writes_go_out_in_the_pieces_that_are_asked_for() {
         let dir = TempDir::new().unwrap();
         let file = direct_file(&dir, "pieces", FileRing::detect);
-        file.set_writing(Writing { piece_bytes: 16 << 10, at_once: 1, is_calibrated: true });
+        file.set_writing(WriteSettings { piece_bytes: 16 << 10, at_once: 1, is_calibrated: true });
         write_and_read_back(&file);
         let file = direct_file(&dir, "one large", FileRing::detect);
-        file.set_writing(Writing { piece_bytes: 8 << 20, at_once: 3, is_calibrated: true });
+        file.set_writing(WriteSettings { piece_bytes: 8 << 20, at_once: 3, is_calibrated: true });
         write_and_read_back(&file);
     }
 

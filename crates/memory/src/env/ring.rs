@@ -8,14 +8,14 @@
 //! Kernels before 5.6, sandboxes (seccomp) and administrators (`kernel.io_uring_disabled`) may refuse a ring;
 //! then there is none, and callers use plain calls.
 
-use crate::placement::Writing;
+use crate::placement::WriteSettings;
 use io_uring::{IoUring, opcode, types};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 /// Maximum number of reads or writes in flight.
-const IN_FLIGHT_MAX: usize = Writing::AT_ONCE_MAX;
+const IN_FLIGHT_MAX: usize = WriteSettings::AT_ONCE_MAX;
 /// Maximum bytes of a single read: long runs are split, so that their parts are read in parallel.
 const BYTES_MAX: usize = 256 << 10;
 
@@ -69,7 +69,7 @@ impl FileRing {
         &mut self,
         file: BorrowedFd<'_>,
         writes: &[(u64, &[u8])],
-        how: Writing,
+        how: WriteSettings,
     ) -> io::Result<()> {
         let mut waiting: VecDeque<PendingRequest<'_>> = VecDeque::with_capacity(writes.len());
         for (offset, bytes) in writes {

@@ -48,7 +48,7 @@ impl fmt::Display for Fault {
 
 /// A point as it was declared.
 #[derive(Debug)]
-pub struct Declared {
+pub struct DeclaredPoint {
     /// Its name, in capitals.
     pub name: &'static str,
     /// The rule of the protocol.
@@ -61,7 +61,7 @@ pub struct Declared {
 #[derive(Debug, Clone, Copy)]
 pub struct Mutant {
     /// The point.
-    pub point: &'static Declared,
+    pub point: &'static DeclaredPoint,
     /// The deviation from its rule.
     pub fault: Fault,
 }
@@ -74,13 +74,13 @@ impl fmt::Display for Mutant {
 }
 
 /// All faults at these points.
-pub fn mutants(points: &'static [Declared]) -> impl Iterator<Item = Mutant> {
+pub fn mutants(points: &'static [DeclaredPoint]) -> impl Iterator<Item = Mutant> {
     points.iter().flat_map(|point| point.faults.iter().map(move |&fault| Mutant { point, fault }))
 }
 
 /// Outcome of a mutant in the test that reaches it.
 #[derive(Debug, Clone, Copy)]
-pub enum Expected<T> {
+pub enum ExpectedOutcome<T> {
     /// Caught by the test.
     Caught(T),
     /// Harmless, and so caught by no test, for this reason.
@@ -91,8 +91,8 @@ pub enum Expected<T> {
 /// an error or a panic where it is caught, else none. In both cases the code must come by. Prints a line for
 /// each. If the environment names a mutant, looks at that one alone. Returns how many were caught.
 pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
-    points: &'static [Declared],
-    list: &[(&str, Expected<T>)],
+    points: &'static [DeclaredPoint],
+    list: &[(&str, ExpectedOutcome<T>)],
     test: T,
     work: impl Fn() -> Result<R, E>,
 ) -> usize {
@@ -102,8 +102,8 @@ pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
     let (mut caught, mut wrong) = (0, Vec::new());
     for (mutant, expected) in listed(points, list) {
         let (of, reason) = match expected {
-            Expected::Caught(of) => (of, None),
-            Expected::Harmless(of, reason) => (of, Some(reason)),
+            ExpectedOutcome::Caught(of) => (of, None),
+            ExpectedOutcome::Harmless(of, reason) => (of, Some(reason)),
         };
         if of != test || !(asked_for.is_empty() || asked_for == mutant.to_string()) {
             continue;
@@ -125,7 +125,7 @@ pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
 /// All faults at these points, each with what the list says of it. An entry names a point, which stands for
 /// all its faults that no other entry names, or a point and a fault, as [`Mutant`] prints it. Panics if the
 /// list leaves out a fault, or names one that there is not, or one twice.
-pub fn listed<T: Copy>(points: &'static [Declared], list: &[(&str, T)]) -> Vec<(Mutant, T)> {
+pub fn listed<T: Copy>(points: &'static [DeclaredPoint], list: &[(&str, T)]) -> Vec<(Mutant, T)> {
     let mut used = vec![false; list.len()];
     let mut find = |name: &str| {
         let mut places = list.iter().enumerate().filter(|(_, (listed, _))| *listed == name);

@@ -47,7 +47,7 @@ impl<K> Clone for OrderPoint<K> {
 
 impl<K> Copy for OrderPoint<K> {}
 
-impl<K: Kind> OrderPoint<K> {
+impl<K: PointKind> OrderPoint<K> {
     /// For [`order_points!`](crate::order_points).
     #[doc(hidden)]
     pub const fn named(_name: &str) -> OrderPoint<K> {
@@ -94,7 +94,7 @@ pub enum Fault {
 }
 
 /// Kinds of points: what their primitive can do wrong.
-pub trait Kind {
+pub trait PointKind {
     /// The faults that a test may ask for.
     const FAULTS: &'static [Fault];
 }
@@ -104,7 +104,7 @@ macro_rules! kinds {
         $(#[$doc])+
         pub enum $kind {}
 
-        impl Kind for $kind {
+        impl PointKind for $kind {
             const FAULTS: &'static [Fault] = &[$(Fault::$fault),+];
         }
     )+};
@@ -148,11 +148,11 @@ macro_rules! order_points {
 
         /// All ordering points of this floor.
         #[cfg(feature = "mutants")]
-        pub const POINTS: &[$crate::order::faults::Declared] = &[$(
-            $crate::order::faults::Declared {
+        pub const POINTS: &[$crate::order::faults::DeclaredPoint] = &[$(
+            $crate::order::faults::DeclaredPoint {
                 name: stringify!($name),
                 rule: concat!($($rule),+),
-                faults: <$crate::order::$kind as $crate::order::Kind>::FAULTS,
+                faults: <$crate::order::$kind as $crate::order::PointKind>::FAULTS,
             },
         )+];
     };

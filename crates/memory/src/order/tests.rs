@@ -2,8 +2,8 @@
 
 #![allow(clippy::unwrap_used)]
 
-use super::faults::Expected::{Caught, Harmless};
-use super::faults::{Expected, alone, check_all, select};
+use super::faults::ExpectedOutcome::{Caught, Harmless};
+use super::faults::{ExpectedOutcome, alone, check_all, select};
 use crate::crash::{CrashOptions, CrashReport, check_at, check_stack};
 use crate::points::POINTS;
 use crate::{Pool, Reservation, Result};
@@ -23,14 +23,14 @@ pub(crate) enum By {
     Machine,
 }
 
-const CHECKER: Expected<By> = Caught(By::Checker);
-const FILES: Expected<By> = Caught(By::Files);
-const RESIDENCY: Expected<By> = Caught(By::Residency);
-const MACHINE: Expected<By> = Caught(By::Machine);
+const CHECKER: ExpectedOutcome<By> = Caught(By::Checker);
+const FILES: ExpectedOutcome<By> = Caught(By::Files);
+const RESIDENCY: ExpectedOutcome<By> = Caught(By::Residency);
+const MACHINE: ExpectedOutcome<By> = Caught(By::Machine);
 
 const EMPTY_BITMAP: &str = "a chunk without objects has an empty bitmap on the medium already";
 
-pub(crate) const LIST: &[(&str, Expected<By>)] = &[
+pub(crate) const LIST: &[(&str, ExpectedOutcome<By>)] = &[
     ("word-after-its-objects", CHECKER),
     ("published-word", CHECKER),
     ("return-after-word", CHECKER),

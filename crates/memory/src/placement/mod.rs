@@ -12,7 +12,7 @@
 //! | 6 in sequence, or in large pieces | [`Policy::access_bytes`], [`Policy::small_access_bytes`] |
 //! | 7 `devdax` | none: a pool is files; [`crate::DomainKind::Dax`] on a file system is 5 to 10% below it |
 //!
-//! Checkpoints write to a disk as its profile says: [`Writing`].
+//! Checkpoints write to a disk as its profile says: [`WriteSettings`].
 //!
 //! The limits come from a [`Profile`](crate::profile::Profile), so a calibrated machine gets its own.
 //!
@@ -35,7 +35,7 @@ pub use device::node_of_device;
 pub use limits::Limits;
 pub use threads::ThreadPlacement;
 pub use topology::{Cpu, Node, Topology, format_cpu_list, parse_cpu_list};
-pub use writing::Writing;
+pub use writing::WriteSettings;
 
 use crate::error::Result;
 use crate::profile::Profile;

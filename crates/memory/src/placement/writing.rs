@@ -12,7 +12,7 @@ const HOLDS: f64 = 0.8;
 
 /// Write settings: bytes of one write, and number of writes in flight.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Writing {
+pub struct WriteSettings {
     /// Maximum bytes of a single write.
     pub piece_bytes: usize,
     /// Number of writes in flight at once, where the system supports several (io_uring).
@@ -21,24 +21,24 @@ pub struct Writing {
     pub is_calibrated: bool,
 }
 
-impl Writing {
-    /// Bounds of [`Writing::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and
+impl WriteSettings {
+    /// Bounds of [`WriteSettings::piece_bytes`]: smaller ones cost more of the processor than any drive repays, and
     /// there are none larger than a batch of a checkpoint.
     pub const PIECE_BYTES: std::ops::RangeInclusive<usize> = 64 << 10..=8 << 20;
     /// Maximum number of writes in flight at once.
     pub const AT_ONCE_MAX: usize = 64;
 
     /// Defaults that suit most drives: pieces of 256 KiB, 64 at once.
-    pub const UNCALIBRATED: Writing =
-        Writing { piece_bytes: 256 << 10, at_once: Writing::AT_ONCE_MAX, is_calibrated: false };
+    pub const UNCALIBRATED: WriteSettings =
+        WriteSettings { piece_bytes: 256 << 10, at_once: WriteSettings::AT_ONCE_MAX, is_calibrated: false };
 
     /// Derives the settings from the profile of a disk. Pieces are the largest that reach its full write
-    /// bandwidth, within [`Writing::PIECE_BYTES`]. The number in flight is that of its writers; less than
-    /// [`Writing::AT_ONCE_MAX`] only if more were measured to cost a fifth of the bandwidth with pieces of
+    /// bandwidth, within [`WriteSettings::PIECE_BYTES`]. The number in flight is that of its writers; less than
+    /// [`WriteSettings::AT_ONCE_MAX`] only if more were measured to cost a fifth of the bandwidth with pieces of
     /// every size, since a checkpoint has pieces of all sizes and single pages need a long queue.
     ///
     /// Errors: [`Error::Invalid`] if the profile is that of a memory.
-    pub fn of(profile: &Profile) -> Result<Writing> {
+    pub fn of(profile: &Profile) -> Result<WriteSettings> {
         let transfer_bytes = profile.medium.transfer_bytes;
         if transfer_bytes < DISK_TRANSFER_BYTES_MIN {
             return Err(Error::Invalid(format!(
@@ -56,11 +56,12 @@ impl Writing {
         let holds = |row: &Vec<f64>| columns.clone().any(|column| row[column] >= HOLDS * best(column));
         let most = curve.gb_per_s.iter().rposition(holds).unwrap_or(0);
         let falls = most + 1 < curve.threads.len();
-        let at_once = if falls { curve.threads[most] as usize } else { Writing::AT_ONCE_MAX };
-        let piece_bytes = piece_bytes.clamp(*Writing::PIECE_BYTES.start(), *Writing::PIECE_BYTES.end());
-        Ok(Writing {
+        let at_once = if falls { curve.threads[most] as usize } else { WriteSettings::AT_ONCE_MAX };
+        let piece_bytes =
+            piece_bytes.clamp(*WriteSettings::PIECE_BYTES.start(), *WriteSettings::PIECE_BYTES.end());
+        Ok(WriteSettings {
             piece_bytes: piece_bytes / 4096 * 4096,
-            at_once: at_once.clamp(1, Writing::AT_ONCE_MAX),
+            at_once: at_once.clamp(1, WriteSettings::AT_ONCE_MAX),
             is_calibrated: true,
         })
     }
@@ -81,35 +82,35 @@ mod tests {
         profile
     }
 
-    fn writing(piece_bytes: usize, at_once: usize) -> Writing {
-        Writing { piece_bytes, at_once, is_calibrated: true }
+    fn writing(piece_bytes: usize, at_once: usize) -> WriteSettings {
+        WriteSettings { piece_bytes, at_once, is_calibrated: true }
     }
 
     #[test]
     fn pieces_are_the_largest_with_full_bandwidth() {
         let flat =
             disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.2, 0.6, 1.0, 0.98]]);
-        assert_eq!(Writing::of(&flat).unwrap(), writing(256 << 10, 64));
+        assert_eq!(WriteSettings::of(&flat).unwrap(), writing(256 << 10, 64));
         let bends =
             disk([[0.1, 0.3, 0.5, 0.4], [0.2, 0.5, 0.9, 0.6], [0.2, 0.6, 1.0, 0.7], [0.2, 0.6, 1.0, 0.7]]);
-        assert_eq!(Writing::of(&bends).unwrap(), writing(64 << 10, 64));
+        assert_eq!(WriteSettings::of(&bends).unwrap(), writing(64 << 10, 64));
         let small = disk([[1.0, 0.5, 0.5, 0.5]; 4]);
-        assert_eq!(Writing::of(&small).unwrap(), writing(64 << 10, 64), "not below the bound");
+        assert_eq!(WriteSettings::of(&small).unwrap(), writing(64 << 10, 64), "not below the bound");
     }
 
     #[test]
     fn fewer_at_once_only_where_more_are_worse_in_all_sizes() {
         let falls =
             disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.1, 0.4, 0.7, 0.6]]);
-        assert_eq!(Writing::of(&falls).unwrap().at_once, 4);
+        assert_eq!(WriteSettings::of(&falls).unwrap().at_once, 4);
         let pages_gain =
             disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.3, 0.4, 0.7, 0.6]]);
-        assert_eq!(Writing::of(&pages_gain).unwrap().at_once, 64, "single pages want the queue");
+        assert_eq!(WriteSettings::of(&pages_gain).unwrap().at_once, 64, "single pages want the queue");
         let scatters =
             disk([[0.1, 0.3, 0.5, 0.5], [0.2, 0.5, 0.9, 0.9], [0.2, 0.6, 1.0, 1.0], [0.17, 0.5, 0.85, 0.85]]);
-        assert_eq!(Writing::of(&scatters).unwrap().at_once, 64, "no more than measurements scatter");
+        assert_eq!(WriteSettings::of(&scatters).unwrap().at_once, 64, "no more than measurements scatter");
         let one = disk([[1.0; 4], [0.7; 4], [0.5; 4], [0.2; 4]]);
-        assert_eq!(Writing::of(&one).unwrap().at_once, 1);
+        assert_eq!(WriteSettings::of(&one).unwrap().at_once, 1);
     }
 
     #[test]
@@ -118,17 +119,17 @@ mod tests {
         let curve = &mut profile.bandwidth.write.individual;
         curve.access_bytes = vec![70_000];
         curve.gb_per_s.iter_mut().for_each(|row| row.truncate(1));
-        assert_eq!(Writing::of(&profile).unwrap().piece_bytes, 17 * 4096, "whole pages");
+        assert_eq!(WriteSettings::of(&profile).unwrap().piece_bytes, 17 * 4096, "whole pages");
         profile.bandwidth.write.individual.access_bytes = vec![1 << 30];
-        assert_eq!(Writing::of(&profile).unwrap().piece_bytes, 8 << 20);
+        assert_eq!(WriteSettings::of(&profile).unwrap().piece_bytes, 8 << 20);
     }
 
     #[test]
     fn a_memory_is_no_disk() {
         for name in ["dram", "optane-dcpmm", "cxl-dram"] {
-            let error = Writing::of(&Profile::embedded(name).unwrap()).unwrap_err().to_string();
+            let error = WriteSettings::of(&Profile::embedded(name).unwrap()).unwrap_err().to_string();
             assert!(error.contains("medium.transfer_bytes is 64") && error.contains("disk"), "{error}");
         }
-        assert!(Writing::of(&Profile::embedded("nvme").unwrap()).unwrap().is_calibrated);
+        assert!(WriteSettings::of(&Profile::embedded("nvme").unwrap()).unwrap().is_calibrated);
     }
 }

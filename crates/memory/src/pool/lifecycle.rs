@@ -10,11 +10,11 @@ use crate::budget::{MemoryBudget, MemoryConsumer};
 #[cfg(feature = "testkit")]
 use crate::crash::Observer;
 #[cfg(feature = "testkit")]
-use crate::domain::crashing::{Crashing, Image};
+use crate::domain::crashing::{CrashingDomain, Image};
 use crate::domain::dax::Dax;
 use crate::domain::journal::{Journal, JournalParts};
 #[cfg(feature = "testkit")]
-use crate::domain::modelled::Modelled;
+use crate::domain::modelled::ModelledDomain;
 use crate::domain::{Domain, DomainChoice, DomainKind, redo};
 use crate::env::{Env, OpenMode, StorageFile};
 use crate::error::{Error, Result};
@@ -198,7 +198,7 @@ impl Pool {
     fn modelled_as(options: &PoolOptions, profile: &Profile, beside: Option<&Profile>) -> Result<Arc<Pool>> {
         options.validate()?;
         let mut mapping = Pool::fresh_memory(options)?;
-        let domain = Domain::Modelled(Modelled::attach(profile, beside, &mut mapping));
+        let domain = Domain::Modelled(ModelledDomain::attach(profile, beside, &mut mapping));
         Pool::assemble(options, Arc::new(mapping), domain, None, Path::new("memory"))
     }
 
@@ -241,7 +241,7 @@ impl Pool {
         mapping: Arc<Mapping>,
         observed: Option<(Observer, Image)>,
     ) -> Result<Arc<Pool>> {
-        let domain = Domain::Crashing(Box::new(Crashing::new(observed)));
+        let domain = Domain::Crashing(Box::new(CrashingDomain::new(observed)));
         Pool::assemble(options, mapping, domain, None, Path::new("memory"))
     }
 

@@ -39,7 +39,7 @@ use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
 use crate::offset::PoolOffset;
 use crate::order::{self, Fence, Flush, FlushWord, OrderPoint, in_order, step};
-use crate::placement::{ThreadPlacement, Writing, node_of_device};
+use crate::placement::{ThreadPlacement, WriteSettings, node_of_device};
 use crate::points::{EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED, OBJECTS_AFTER_EXTENT_COUNT};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
@@ -180,7 +180,7 @@ impl Pool {
     }
 
     /// Write settings of checkpoints; none on domains without checkpoints.
-    pub fn checkpoint_writing(&self) -> Option<Writing> {
+    pub fn checkpoint_writing(&self) -> Option<WriteSettings> {
         match &self.domain {
             Domain::Journal(journal) => Some(journal.writing()),
             _ => None,

@@ -116,7 +116,7 @@ pub fn check(
     run.files.record();
     scenario.history(&run)?;
     let events = run.files.take_record();
-    let shared = Shared { options, pool_options, scenario, failed: AtomicBool::new(false) };
+    let shared = ScenarioState { options, pool_options, scenario, failed: AtomicBool::new(false) };
     let findings = Mutex::new(Findings::default());
     std::thread::scope(|scope| {
         for thread in 0..options.threads.max(1) {
@@ -178,7 +178,7 @@ impl Run {
     }
 }
 
-struct Shared<'s> {
+struct ScenarioState<'s> {
     options: &'s PowerFailureOptions,
     pool_options: &'s PoolOptions,
     scenario: &'s dyn Scenario,
@@ -204,7 +204,7 @@ impl Progress {
 
 /// Worker for one thread's share of the states.
 struct StateExplorer<'s> {
-    shared: &'s Shared<'s>,
+    shared: &'s ScenarioState<'s>,
     run: Run,
     thread: usize,
     random: Env,
@@ -213,7 +213,7 @@ struct StateExplorer<'s> {
 }
 
 impl<'s> StateExplorer<'s> {
-    fn new(shared: &'s Shared<'s>, directory: PathBuf, thread: usize) -> StateExplorer<'s> {
+    fn new(shared: &'s ScenarioState<'s>, directory: PathBuf, thread: usize) -> StateExplorer<'s> {
         let seed = shared.options.seed;
         let run = Run::new(directory, SimulatedFiles::new(), shared.pool_options, seed);
         let random = Env::simulated(seed ^ (thread as u64) << 48);

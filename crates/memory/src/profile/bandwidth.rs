@@ -24,7 +24,7 @@ pub enum Pattern {
 
 /// Sockets of the threads and of their memory (bandwidth paper, 3.3 to 3.5, 4.3 to 4.5).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Place {
+pub enum SocketPlacement {
     /// Threads pinned to the memory's own socket.
     Near,
     /// Threads that the scheduler may put on any socket.
@@ -60,7 +60,7 @@ pub struct Workload {
     /// Accesses of the measured threads.
     pub access: Access,
     /// Sockets of the threads and of the memory.
-    pub place: Place,
+    pub place: SocketPlacement,
     /// Number of threads that do the opposite on the same memory at the same time.
     pub opposite_threads: u64,
 }
@@ -87,7 +87,7 @@ pub struct Patterns {
 
 /// Access from the other socket, individual, 4 KiB each.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Far {
+pub struct FarAccess {
     /// Factor of the latencies.
     pub latency_factor: f64,
     /// Repeated reading.
@@ -121,7 +121,7 @@ pub struct Sockets {
 
 /// Shares of the bandwidth where readers and writers use the same memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mixed {
+pub struct MixedAccess {
     /// Numbers of writing threads, ascending.
     pub writers: Vec<u64>,
     /// Numbers of reading threads, ascending.
@@ -140,11 +140,11 @@ impl Access {
 
     /// Workload of these accesses alone on their own socket's memory.
     pub fn near(self) -> Workload {
-        self.at(Place::Near)
+        self.at(SocketPlacement::Near)
     }
 
     /// Workload of these accesses alone, with this placement.
-    pub fn at(self, place: Place) -> Workload {
+    pub fn at(self, place: SocketPlacement) -> Workload {
         Workload { access: self, place, opposite_threads: 0 }
     }
 }
@@ -171,7 +171,7 @@ impl Bandwidth {
     }
 }
 
-impl Mixed {
+impl MixedAccess {
     fn share(&self, direction: Direction, threads: u64, opposite: u64) -> f64 {
         if opposite == 0 {
             return 1.0;
@@ -209,16 +209,22 @@ impl Profile {
         let near_peak = self.bandwidth.curve(direction, Pattern::Individual).peak();
         let far_curve = if reading { &far.read } else { &far.write };
         match workload.place {
-            Place::Near => 1.0,
-            Place::Far => far_curve.at(threads) / near,
-            Place::FarFirst => pick(far.first_read.at(threads), far.write.at(threads)) / near,
-            Place::Unpinned => pick(far.unpinned_read.at(threads), far.unpinned_write.at(threads)) / near,
-            Place::BothNear => pick(sockets.read_near_gb_per_s, sockets.write_near_gb_per_s) / near_peak,
-            Place::BothFar => {
+            SocketPlacement::Near => 1.0,
+            SocketPlacement::Far => far_curve.at(threads) / near,
+            SocketPlacement::FarFirst => pick(far.first_read.at(threads), far.write.at(threads)) / near,
+            SocketPlacement::Unpinned => {
+                pick(far.unpinned_read.at(threads), far.unpinned_write.at(threads)) / near
+            }
+            SocketPlacement::BothNear => {
+                pick(sockets.read_near_gb_per_s, sockets.write_near_gb_per_s) / near_peak
+            }
+            SocketPlacement::BothFar => {
                 let both = pick(sockets.read_far_gb_per_s, sockets.write_far_gb_per_s);
                 both / far_curve.peak() * far_curve.at(threads) / near
             }
-            Place::Shared => pick(sockets.read_shared_gb_per_s, sockets.write_shared_gb_per_s) / near_peak,
+            SocketPlacement::Shared => {
+                pick(sockets.read_shared_gb_per_s, sockets.write_shared_gb_per_s) / near_peak
+            }
         }
     }
 }

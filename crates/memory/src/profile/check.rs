@@ -1,15 +1,15 @@
 //! Validation of profiles: every refusal names the field and the value.
 
-use super::{Cache, Curve, Mixed, Profile, ThreadCurve};
+use super::{Cache, Curve, MixedAccess, Profile, ThreadCurve};
 
-type Checked = Result<(), String>;
+type CheckResult = Result<(), String>;
 
 const TRANSFER_BYTES_MAX: u64 = 1 << 20;
 const CACHE_LEVELS_MAX: usize = 8;
 const CACHE_BYTES_MAX: u64 = 1 << 32;
 const BLOCKS_MAX: u64 = 1 << 16;
 
-fn positive(field: &str, value: f64) -> Checked {
+fn positive(field: &str, value: f64) -> CheckResult {
     if value.is_finite() && value > 0.0 {
         Ok(())
     } else {
@@ -17,7 +17,7 @@ fn positive(field: &str, value: f64) -> Checked {
     }
 }
 
-fn at_least(field: &str, value: f64, (other_field, other): (&str, f64)) -> Checked {
+fn at_least(field: &str, value: f64, (other_field, other): (&str, f64)) -> CheckResult {
     positive(field, value)?;
     if value >= other {
         return Ok(());
@@ -25,35 +25,35 @@ fn at_least(field: &str, value: f64, (other_field, other): (&str, f64)) -> Check
     Err(format!("{field} is {value}; it must not be below {other_field}, which is {other}"))
 }
 
-fn whole(field: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> Checked {
+fn whole(field: &str, value: u64, range: std::ops::RangeInclusive<u64>) -> CheckResult {
     if range.contains(&value) {
         return Ok(());
     }
     Err(format!("{field} is {value}; it must be from {} to {}", range.start(), range.end()))
 }
 
-fn power_of_two(field: &str, value: u64, max: u64) -> Checked {
+fn power_of_two(field: &str, value: u64, max: u64) -> CheckResult {
     if value.is_power_of_two() && (8..=max).contains(&value) {
         return Ok(());
     }
     Err(format!("{field} is {value}; it must be a power of two from 8 to {max}"))
 }
 
-fn growing(field: &str, values: &[u64]) -> Checked {
+fn growing(field: &str, values: &[u64]) -> CheckResult {
     if values.is_empty() || values[0] == 0 || !values.is_sorted_by(|a, b| a < b) {
         return Err(format!("{field} is {values:?}; it must have ascending figures above 0"));
     }
     Ok(())
 }
 
-fn figures(field: &str, values: &[f64], count: usize) -> Checked {
+fn figures(field: &str, values: &[f64], count: usize) -> CheckResult {
     if values.len() != count {
         return Err(format!("{field} has {} figures; it must have {count}", values.len()));
     }
     values.iter().enumerate().try_for_each(|(i, value)| positive(&format!("{field}[{i}]"), *value))
 }
 
-fn matrix(field: &str, rows: &[Vec<f64>], height: usize, width: usize) -> Checked {
+fn matrix(field: &str, rows: &[Vec<f64>], height: usize, width: usize) -> CheckResult {
     if rows.len() != height {
         return Err(format!("{field} has {} rows; it must have {height}", rows.len()));
     }
@@ -61,7 +61,7 @@ fn matrix(field: &str, rows: &[Vec<f64>], height: usize, width: usize) -> Checke
 }
 
 impl Curve {
-    fn check(&self, field: &str) -> Checked {
+    fn check(&self, field: &str) -> CheckResult {
         growing(&format!("{field}.threads"), &self.threads)?;
         growing(&format!("{field}.access_bytes"), &self.access_bytes)?;
         matrix(&format!("{field}.gb_per_s"), &self.gb_per_s, self.threads.len(), self.access_bytes.len())
@@ -69,14 +69,14 @@ impl Curve {
 }
 
 impl ThreadCurve {
-    fn check(&self, field: &str) -> Checked {
+    fn check(&self, field: &str) -> CheckResult {
         growing(&format!("{field}.threads"), &self.threads)?;
         figures(&format!("{field}.gb_per_s"), &self.gb_per_s, self.threads.len())
     }
 }
 
-impl Mixed {
-    fn check(&self) -> Checked {
+impl MixedAccess {
+    fn check(&self) -> CheckResult {
         growing("mixed.writers", &self.writers)?;
         growing("mixed.readers", &self.readers)?;
         for (field, shares) in
@@ -92,7 +92,7 @@ impl Mixed {
 }
 
 impl Profile {
-    pub(super) fn check(&self) -> Checked {
+    pub(super) fn check(&self) -> CheckResult {
         self.check_medium()?;
         self.check_latencies()?;
         self.check_caches()?;
@@ -102,10 +102,10 @@ impl Profile {
             patterns.random.check(&format!("bandwidth.{direction}.random"))?;
         }
         self.check_sockets()?;
-        self.mixed.as_ref().map_or(Ok(()), Mixed::check)
+        self.mixed.as_ref().map_or(Ok(()), MixedAccess::check)
     }
 
-    fn check_medium(&self) -> Checked {
+    fn check_medium(&self) -> CheckResult {
         let medium = &self.medium;
         power_of_two("medium.transfer_bytes", medium.transfer_bytes, TRANSFER_BYTES_MAX)?;
         power_of_two("medium.block_bytes", medium.block_bytes, TRANSFER_BYTES_MAX)?;
@@ -119,7 +119,7 @@ impl Profile {
         whole("medium.block_bytes / medium.transfer_bytes", self.transfers_per_block(), 1..=64)
     }
 
-    fn check_latencies(&self) -> Checked {
+    fn check_latencies(&self) -> CheckResult {
         let (read, write) = (&self.read, &self.write);
         positive("read.sequential_ns", read.sequential_ns)?;
         at_least("read.random_ns", read.random_ns, ("read.sequential_ns", read.sequential_ns))?;
@@ -141,7 +141,7 @@ impl Profile {
     }
 
     /// Checks that each level is larger and slower than the one before, and all are faster than the medium.
-    fn check_caches(&self) -> Checked {
+    fn check_caches(&self) -> CheckResult {
         if self.caches.is_empty() || self.caches.len() > CACHE_LEVELS_MAX {
             let count = self.caches.len();
             return Err(format!("caches has {count} levels; it must have 1 to {CACHE_LEVELS_MAX}"));
@@ -171,7 +171,7 @@ impl Profile {
         at_least("read.sequential_ns", self.read.sequential_ns, (&format!("{name}.hit_ns"), last.hit_ns))
     }
 
-    fn check_sockets(&self) -> Checked {
+    fn check_sockets(&self) -> CheckResult {
         if self.far.is_some() != self.sockets.is_some() {
             let (has, lacks) = if self.far.is_some() { ("far", "sockets") } else { ("sockets", "far") };
             return Err(format!("{has} is present, but {lacks} is missing; a profile has both or neither"));

@@ -17,7 +17,10 @@ mod check;
 mod curve;
 mod parse;
 
-pub use bandwidth::{Access, Bandwidth, Direction, Far, Mixed, Pattern, Patterns, Place, Sockets, Workload};
+pub use bandwidth::{
+    Access, Bandwidth, Direction, FarAccess, MixedAccess, Pattern, Patterns, SocketPlacement, Sockets,
+    Workload,
+};
 pub use curve::{Curve, ThreadCurve};
 
 use crate::error::{Error, Result};
@@ -41,11 +44,11 @@ pub struct Profile {
     /// Bandwidth of one socket's memory, used from that socket by pinned threads.
     pub bandwidth: Bandwidth,
     /// Access from the other socket.
-    pub far: Option<Far>,
+    pub far: Option<FarAccess>,
     /// Bandwidth of both sockets at once.
     pub sockets: Option<Sockets>,
     /// Bandwidth of readers beside writers.
-    pub mixed: Option<Mixed>,
+    pub mixed: Option<MixedAccess>,
 }
 
 /// Sizes and counts of the device.

@@ -3,12 +3,12 @@
 //! The fields are taken out of their tables one by one; the remaining ones are unknown. Deriving this would
 //! pull serde's features into every crate of the workspace.
 
-use super::bandwidth::{Bandwidth, Far, Mixed, Patterns, Sockets};
+use super::bandwidth::{Bandwidth, FarAccess, MixedAccess, Patterns, Sockets};
 use super::{Cache, Curve, Medium, Profile, Read, ThreadCurve, Write};
 use std::collections::BTreeMap;
 use toml::de::{DeTable, DeValue};
 
-type Parsed<T> = Result<T, String>;
+type ParseResult<T> = Result<T, String>;
 
 /// Table of the file, and its path.
 struct Section<'t> {
@@ -29,11 +29,11 @@ fn shown(value: &DeValue<'_>) -> String {
     }
 }
 
-fn refuse<T>(field: &str, value: &DeValue<'_>, expected: &str) -> Parsed<T> {
+fn refuse<T>(field: &str, value: &DeValue<'_>, expected: &str) -> ParseResult<T> {
     Err(format!("{field} is {}; it must be {expected}", shown(value)))
 }
 
-fn number(field: &str, value: &DeValue<'_>) -> Parsed<f64> {
+fn number(field: &str, value: &DeValue<'_>) -> ParseResult<f64> {
     let parsed = match value {
         DeValue::Float(number) => number.as_str().parse().ok(),
         DeValue::Integer(number) => {
@@ -45,7 +45,7 @@ fn number(field: &str, value: &DeValue<'_>) -> Parsed<f64> {
     parsed.map_or_else(|| refuse(field, value, "a number"), Ok)
 }
 
-fn whole(field: &str, value: &DeValue<'_>) -> Parsed<u64> {
+fn whole(field: &str, value: &DeValue<'_>) -> ParseResult<u64> {
     let parsed = match value {
         DeValue::Integer(number) => u64::from_str_radix(number.as_str(), number.radix()).ok(),
         _ => None,
@@ -53,19 +53,23 @@ fn whole(field: &str, value: &DeValue<'_>) -> Parsed<u64> {
     parsed.map_or_else(|| refuse(field, value, "a whole number, not below 0"), Ok)
 }
 
-fn text(field: &str, value: &DeValue<'_>) -> Parsed<String> {
+fn text(field: &str, value: &DeValue<'_>) -> ParseResult<String> {
     match value {
         DeValue::String(text) => Ok(text.to_string()),
         other => refuse(field, other, "a string"),
     }
 }
 
-fn list<T>(field: &str, value: &DeValue<'_>, of: impl Fn(&str, &DeValue<'_>) -> Parsed<T>) -> Parsed<Vec<T>> {
+fn list<T>(
+    field: &str,
+    value: &DeValue<'_>,
+    of: impl Fn(&str, &DeValue<'_>) -> ParseResult<T>,
+) -> ParseResult<Vec<T>> {
     let DeValue::Array(entries) = value else { return refuse(field, value, "a list") };
     entries.iter().enumerate().map(|(i, entry)| of(&format!("{field}[{i}]"), entry.get_ref())).collect()
 }
 
-fn numbers(field: &str, value: &DeValue<'_>) -> Parsed<Vec<f64>> {
+fn numbers(field: &str, value: &DeValue<'_>) -> ParseResult<Vec<f64>> {
     list(field, value, number)
 }
 
@@ -79,30 +83,38 @@ impl<'t> Section<'t> {
         if self.path.is_empty() { name.to_string() } else { format!("{}.{name}", self.path) }
     }
 
-    fn take<T>(&mut self, name: &str, read: impl Fn(&str, &DeValue<'_>) -> Parsed<T>) -> Parsed<T> {
+    fn take<T>(&mut self, name: &str, read: impl Fn(&str, &DeValue<'_>) -> ParseResult<T>) -> ParseResult<T> {
         let field = self.field(name);
         let value = self.entries.remove(name).ok_or_else(|| format!("{field} is missing"))?;
         read(&field, &value)
     }
 
-    fn number(&mut self, name: &str) -> Parsed<f64> {
+    fn number(&mut self, name: &str) -> ParseResult<f64> {
         self.take(name, number)
     }
 
-    fn whole(&mut self, name: &str) -> Parsed<u64> {
+    fn whole(&mut self, name: &str) -> ParseResult<u64> {
         self.take(name, whole)
     }
 
     /// Parses a table inside with `read`, which must take all of its fields.
-    fn section<T>(&mut self, name: &str, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<T> {
+    fn section<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&mut Section<'_>) -> ParseResult<T>,
+    ) -> ParseResult<T> {
         self.take(name, |field, value| inside(field, value, &read))
     }
 
-    fn optional<T>(&mut self, name: &str, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<Option<T>> {
+    fn optional<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&mut Section<'_>) -> ParseResult<T>,
+    ) -> ParseResult<Option<T>> {
         if self.entries.contains_key(name) { self.section(name, read).map(Some) } else { Ok(None) }
     }
 
-    fn finish(&self) -> Parsed<()> {
+    fn finish(&self) -> ParseResult<()> {
         match self.entries.iter().next() {
             None => Ok(()),
             Some((name, value)) => {
@@ -112,7 +124,11 @@ impl<'t> Section<'t> {
     }
 }
 
-fn inside<T>(field: &str, value: &DeValue<'_>, read: impl Fn(&mut Section<'_>) -> Parsed<T>) -> Parsed<T> {
+fn inside<T>(
+    field: &str,
+    value: &DeValue<'_>,
+    read: impl Fn(&mut Section<'_>) -> ParseResult<T>,
+) -> ParseResult<T> {
     let DeValue::Table(table) = value else { return refuse(field, value, "a table") };
     let mut section = Section::new(field, table);
     let parsed = read(&mut section)?;
@@ -121,7 +137,7 @@ fn inside<T>(field: &str, value: &DeValue<'_>, read: impl Fn(&mut Section<'_>) -
 }
 
 /// Parses the profile of a file's content, not validated yet.
-pub(super) fn profile(file: &str) -> Parsed<Profile> {
+pub(super) fn profile(file: &str) -> ParseResult<Profile> {
     let table = DeTable::parse(file).map_err(|e| e.to_string().trim_end().to_string())?;
     let mut section = Section::new("", table.get_ref());
     let profile = Profile {
@@ -146,7 +162,7 @@ pub(super) fn profile(file: &str) -> Parsed<Profile> {
     Ok(profile)
 }
 
-fn medium(section: &mut Section<'_>) -> Parsed<Medium> {
+fn medium(section: &mut Section<'_>) -> ParseResult<Medium> {
     Ok(Medium {
         transfer_bytes: section.whole("transfer_bytes")?,
         block_bytes: section.whole("block_bytes")?,
@@ -155,7 +171,7 @@ fn medium(section: &mut Section<'_>) -> Parsed<Medium> {
     })
 }
 
-fn read(section: &mut Section<'_>) -> Parsed<Read> {
+fn read(section: &mut Section<'_>) -> ParseResult<Read> {
     Ok(Read {
         sequential_ns: section.number("sequential_ns")?,
         random_ns: section.number("random_ns")?,
@@ -164,7 +180,7 @@ fn read(section: &mut Section<'_>) -> Parsed<Read> {
     })
 }
 
-fn write(section: &mut Section<'_>) -> Parsed<Write> {
+fn write(section: &mut Section<'_>) -> ParseResult<Write> {
     Ok(Write {
         flush_ns: section.number("flush_ns")?,
         accept_ns: section.number("accept_ns")?,
@@ -177,7 +193,7 @@ fn write(section: &mut Section<'_>) -> Parsed<Write> {
     })
 }
 
-fn cache(section: &mut Section<'_>) -> Parsed<Cache> {
+fn cache(section: &mut Section<'_>) -> ParseResult<Cache> {
     Ok(Cache {
         name: section.take("name", text)?,
         bytes: section.whole("bytes")?,
@@ -186,7 +202,7 @@ fn cache(section: &mut Section<'_>) -> Parsed<Cache> {
     })
 }
 
-fn patterns(section: &mut Section<'_>) -> Parsed<Patterns> {
+fn patterns(section: &mut Section<'_>) -> ParseResult<Patterns> {
     Ok(Patterns {
         individual: section.section("individual", curve)?,
         grouped: section.section("grouped", curve)?,
@@ -194,7 +210,7 @@ fn patterns(section: &mut Section<'_>) -> Parsed<Patterns> {
     })
 }
 
-fn curve(section: &mut Section<'_>) -> Parsed<Curve> {
+fn curve(section: &mut Section<'_>) -> ParseResult<Curve> {
     Ok(Curve {
         threads: section.take("threads", |field, value| list(field, value, whole))?,
         access_bytes: section.take("access_bytes", |field, value| list(field, value, whole))?,
@@ -202,15 +218,15 @@ fn curve(section: &mut Section<'_>) -> Parsed<Curve> {
     })
 }
 
-fn thread_curve(section: &mut Section<'_>) -> Parsed<ThreadCurve> {
+fn thread_curve(section: &mut Section<'_>) -> ParseResult<ThreadCurve> {
     Ok(ThreadCurve {
         threads: section.take("threads", |field, value| list(field, value, whole))?,
         gb_per_s: section.take("gb_per_s", numbers)?,
     })
 }
 
-fn far(section: &mut Section<'_>) -> Parsed<Far> {
-    Ok(Far {
+fn far(section: &mut Section<'_>) -> ParseResult<FarAccess> {
+    Ok(FarAccess {
         latency_factor: section.number("latency_factor")?,
         read: section.section("read", thread_curve)?,
         first_read: section.section("first_read", thread_curve)?,
@@ -220,7 +236,7 @@ fn far(section: &mut Section<'_>) -> Parsed<Far> {
     })
 }
 
-fn sockets(section: &mut Section<'_>) -> Parsed<Sockets> {
+fn sockets(section: &mut Section<'_>) -> ParseResult<Sockets> {
     Ok(Sockets {
         read_near_gb_per_s: section.number("read_near_gb_per_s")?,
         read_far_gb_per_s: section.number("read_far_gb_per_s")?,
@@ -231,8 +247,8 @@ fn sockets(section: &mut Section<'_>) -> Parsed<Sockets> {
     })
 }
 
-fn mixed(section: &mut Section<'_>) -> Parsed<Mixed> {
-    Ok(Mixed {
+fn mixed(section: &mut Section<'_>) -> ParseResult<MixedAccess> {
+    Ok(MixedAccess {
         writers: section.take("writers", |field, value| list(field, value, whole))?,
         readers: section.take("readers", |field, value| list(field, value, whole))?,
         read_share: section.take("read_share", |field, value| list(field, value, numbers))?,

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::layout::{ROOT_DIRECTORY, ROOT_ENTRY_BYTES, ROOT_NAME_BYTES_MAX, ROOTS_MAX};
 use crate::mapping::Mapping;
 use crate::offset::PoolOffset;
-use crate::order::{After, Barrier, Fault, Kind, OrderPoint, Store};
+use crate::order::{After, Barrier, Fault, OrderPoint, PointKind, Store};
 use crate::points::{
     ALLOCATED_WITH_ITS_REFERENCE, FREED_WITH_ITS_REFERENCE, ROOT_IN_ONE_STORE, ROOT_NAME,
     ROOT_WITH_ITS_OBJECT,
@@ -51,6 +51,7 @@ pub(crate) struct Update {
 
 impl Update {
     pub(crate) fn apply(&self, mapping: &Mapping) {
+        debug_assert!(self.offset.is_aligned(8), "an update is of one aligned word: {}", self.offset);
         let word = &mapping.words(self.offset.bytes(), 1)[0];
         match self.operation {
             Operation::Set => word.store(self.value, Ordering::Release),
@@ -177,7 +178,7 @@ impl<'p> Publication<'p> {
     #[inline(always)]
     pub fn barrier(&mut self, point: OrderPoint<Barrier>) {
         for fault in [Fault::Split, Fault::Reversed] {
-            self.cut_if_asked(point, fault);
+            self.split_if_asked(point, fault);
         }
     }
 
@@ -185,13 +186,13 @@ impl<'p> Publication<'p> {
     /// far: here a test makes two publications of it, the later part first.
     #[inline(always)]
     pub fn after(&mut self, point: OrderPoint<After>) {
-        self.cut_if_asked(point, Fault::Reversed);
+        self.split_if_asked(point, Fault::Reversed);
     }
 
     #[inline(always)]
-    fn cut_if_asked<K: Kind>(&mut self, point: OrderPoint<K>, fault: Fault) {
+    fn split_if_asked<K: PointKind>(&mut self, point: OrderPoint<K>, fault: Fault) {
         if point.asks_for(fault) {
-            self.parts.cut_here(fault);
+            self.parts.split_here(fault);
         }
     }
 

@@ -27,9 +27,9 @@ pub(super) struct Parts {
     /// Directory entries that this publication claims until it is published or dropped, and the names in
     /// them.
     pub(super) root_claims: Vec<(PoolOffset, String)>,
-    /// Cut in two for a test: how many writes and updates come before the cut.
+    /// Split in two for a test: how many writes and updates come before the split.
     #[cfg(feature = "mutants")]
-    cut: Option<(Fault, usize, usize)>,
+    split: Option<(Fault, usize, usize)>,
 }
 
 impl Parts {
@@ -50,14 +50,14 @@ impl Parts {
         self.frees.clear();
         self.root_claims.clear();
         #[cfg(feature = "mutants")]
-        self.cut.take();
+        self.split.take();
     }
 
-    /// Cuts it in two where it is now.
-    pub(super) fn cut_here(&mut self, _fault: Fault) {
-        debug_assert!(self.updates.len() <= super::PUBLICATION_WORDS_MAX, "a cut lies among the updates");
+    /// Splits it in two where it is now.
+    pub(super) fn split_here(&mut self, _fault: Fault) {
+        debug_assert!(self.updates.len() <= super::PUBLICATION_WORDS_MAX, "the split lies among the updates");
         #[cfg(feature = "mutants")]
-        self.cut.replace((_fault, self.writes.len(), self.updates.len()));
+        self.split.replace((_fault, self.writes.len(), self.updates.len()));
     }
 
     /// Gives what it carries to `publish`: flushes, writes and updates.
@@ -67,7 +67,7 @@ impl Parts {
         publish: impl Fn(&[(PoolOffset, usize)], &[(PoolOffset, u64)], &[Update]),
     ) {
         #[cfg(feature = "mutants")]
-        if let Some((fault, writes, updates)) = self.cut {
+        if let Some((fault, writes, updates)) = self.split {
             let (writes, later_writes) = self.writes.split_at(writes);
             let (updates, later_updates) = self.updates.split_at(updates);
             if fault == Fault::Reversed {
@@ -77,6 +77,10 @@ impl Parts {
             publish(&self.flushes, writes, updates);
             return publish(&[], later_writes, later_updates);
         }
+        debug_assert!(
+            self.writes.iter().all(|(offset, _)| offset.is_aligned(8)),
+            "written words are aligned"
+        );
         publish(&self.flushes, &self.writes, &self.updates);
     }
 }

@@ -1,4 +1,4 @@
-//! Object numbers: the identities that clients keep between their queries.
+//! Object numbers, which clients keep between their queries.
 //!
 //! A table or index has the number of its state for its lifetime; objects that belong to it are numbered
 //! behind it. PostgreSQL's own relations, types and schemas have PostgreSQL's numbers where clients may have

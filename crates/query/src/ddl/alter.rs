@@ -9,11 +9,11 @@
 //! - One statement makes one atomic change. One exception: ADD COLUMN with CHECK, or with NOT NULL and no
 //!   default, adds the column, then the rule; a crash between them leaves the column without it.
 
-use crate::ddl::generated::{self, Generated};
+use crate::ddl::generated::{self, GeneratedColumn};
 use crate::ddl::layout::{self, LayoutChange};
 use crate::ddl::owned_tables;
 use crate::ddl::table_definition::{
-    Declared, add_check, checked_late, column_indexes, declared_column, free_name, no_foreign_keys,
+    DeclaredColumn, add_check, checked_late, column_indexes, declared_column, free_name, no_foreign_keys,
     unique_index,
 };
 use crate::ddl::table_options::{option_names, table_options};
@@ -259,7 +259,11 @@ impl Change<'_> {
     }
 
     /// Adds a SERIAL or identity column to an empty table: the rows of another would all need a value.
-    async fn add_generated(&self, declared: &Declared, generated: &Generated) -> Result<StatementResult> {
+    async fn add_generated(
+        &self,
+        declared: &DeclaredColumn,
+        generated: &GeneratedColumn,
+    ) -> Result<StatementResult> {
         let (name, table) = (declared.column.name.clone(), self.table.name());
         let tx = self.session.catalog.begin()?;
         let (mut cursor, mut rows) = (self.table.scan(ScanRange::full()), 0usize);
@@ -437,7 +441,7 @@ impl Change<'_> {
         match operation {
             AlterColumnOperation::SetNotNull => self.set_not_null(column).await,
             AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
-                let option = ColumnOption::Generated {
+                let option = ColumnOption::GeneratedColumn {
                     generated_as: generated_as.unwrap_or(GeneratedAs::ByDefault),
                     sequence_options: sequence_options.clone(),
                     generation_expr: None,
@@ -481,7 +485,7 @@ impl Change<'_> {
         }
     }
 
-    async fn add_identity(&self, place: usize, generated: &Generated) -> Result<StatementResult> {
+    async fn add_identity(&self, place: usize, generated: &GeneratedColumn) -> Result<StatementResult> {
         let (table, definition) = (self.table.name(), self.table.definition());
         let column = &definition.schema.columns()[place];
         let refused = |why: &str| {

@@ -1,10 +1,10 @@
-//! Columns whose values are drawn from a sequence of their own: SERIAL, and GENERATED … AS IDENTITY.
+//! Columns whose values come from a sequence of their own: SERIAL, and GENERATED … AS IDENTITY.
 //!
 //! - Both are a column that is NOT NULL, a sequence `table_column_seq` that goes with it, and the default
 //!   `nextval('table_column_seq')`. An identity column is one whose sequence says so.
 //! - GENERATED ALWAYS refuses values in INSERT and UPDATE, but not in COPY, as in PostgreSQL: dumps are read
 //!   that way.
-//! - Which columns draw from a sequence is read off their defaults: a name in `nextval('…')`.
+//! - The columns with a sequence are found by their defaults: a name in `nextval('…')`.
 
 use crate::ddl::sequences::declared;
 use crate::dml::expressions;
@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// Generation of a column's values by a sequence.
 #[derive(Debug, Clone)]
-pub(crate) struct Generated {
+pub(crate) struct GeneratedColumn {
     pub(crate) identity: Option<Identity>,
     options: SequenceOptions,
     /// The type of the sequence of a SERIAL; an identity column's is that of the column.
@@ -25,7 +25,7 @@ pub(crate) struct Generated {
 }
 
 /// The type of the column and of the sequence that SERIAL and its siblings stand for.
-pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
+pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, GeneratedColumn)> {
     let SqlType::Custom(name, modifiers) = declared else { return None };
     if !modifiers.is_empty() {
         return None;
@@ -36,11 +36,14 @@ pub(crate) fn serial(declared: &SqlType) -> Option<(DataType, Generated)> {
         "smallserial" | "serial2" => (DataType::SmallInt, SequenceType::SmallInt),
         _ => return None,
     };
-    Some((column, Generated { identity: None, options: SequenceOptions::default(), serial: Some(sequence) }))
+    Some((
+        column,
+        GeneratedColumn { identity: None, options: SequenceOptions::default(), serial: Some(sequence) },
+    ))
 }
 
 /// Reads GENERATED … AS IDENTITY; `None` if the option is another.
-pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>> {
+pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<GeneratedColumn>> {
     let ColumnOption::Generated { generated_as, sequence_options, generation_expr: None, .. } = option else {
         return None;
     };
@@ -50,10 +53,10 @@ pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<Generated>
         GeneratedAs::ExpStored => return None,
     };
     let options = SequenceOptions::of_engine(sequence_options.as_deref().unwrap_or_default());
-    Some(options.map(|options| Generated { identity: Some(identity), options, serial: None }))
+    Some(options.map(|options| GeneratedColumn { identity: Some(identity), options, serial: None }))
 }
 
-impl Generated {
+impl GeneratedColumn {
     /// Sequence of a column and its default; the name is unused.
     pub(crate) fn sequence(
         &self,
@@ -82,7 +85,7 @@ impl Generated {
     }
 }
 
-/// The default of a column that draws from a sequence.
+/// The default of a column with a sequence.
 fn nextval_of(sequence: &str) -> String {
     let plain = relation_name(sequence).is_ok_and(|name| name == sequence);
     let quoted = if plain { sequence.to_owned() } else { format!("\"{}\"", sequence.replace('"', "\"\"")) };
@@ -95,7 +98,7 @@ pub(crate) fn check_sequences(catalog: &Catalog, expr: &Expr) -> Result<()> {
     Ok(())
 }
 
-/// The columns whose defaults draw from a sequence.
+/// The columns with a sequence.
 pub(crate) fn columns_using_sequence(catalog: &Catalog, sequence: &str) -> Result<Vec<(Arc<Table>, usize)>> {
     let mut found = Vec::new();
     for table in catalog.tables() {

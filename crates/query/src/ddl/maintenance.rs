@@ -99,7 +99,7 @@ pub(crate) async fn analyze(session: &SessionCore, statement: &Analyze) -> Resul
     let followers: Vec<Arc<Table>> =
         tables.into_iter().filter(|table| table.definition().auto_layout).collect();
     if session.block.is_some() && !followers.is_empty() {
-        // A change of layout would cut off the transaction of the block.
+        // A change of layout would refuse the transaction of the block.
         session.notice("ANALYZE in a transaction block decides about no layout");
     } else {
         decide(session, statement, &followers).await?;

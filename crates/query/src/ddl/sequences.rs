@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP SEQUENCE: from the statement to the catalog. Drawing is in
+//! CREATE, ALTER and DROP SEQUENCE: from the statement to the catalog. Values are advanced in
 //! [`crate::session::sequence_functions`].
 
 use crate::ddl::generated;

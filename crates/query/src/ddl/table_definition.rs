@@ -6,7 +6,7 @@
 //! - Constraints without a name get the one that PostgreSQL would give them.
 //! - Definitions are durable when the statement returns; they cannot be part of a transaction.
 
-use crate::ddl::generated::{Generated, check_sequences, identity_option, serial};
+use crate::ddl::generated::{GeneratedColumn, check_sequences, identity_option, serial};
 use crate::dml::checks;
 use crate::dml::defaults;
 use crate::error::{Error, Result};
@@ -24,18 +24,18 @@ use entresol_structures::IndexStructure;
 use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
 
 /// Column with the constraints of its declaration.
-pub(crate) struct Declared {
+pub(crate) struct DeclaredColumn {
     pub(crate) column: Column,
     pub(crate) default: Option<Expr>,
     pub(crate) checks: Vec<CheckConstraint>,
     pub(crate) unique: Option<UniqueConstraint>,
     /// SERIAL or identity declaration.
-    pub(crate) generated: Option<Generated>,
+    pub(crate) generated: Option<GeneratedColumn>,
     /// PRIMARY KEY with the name of its constraint, if the column declares one.
     key: Option<Option<Ident>>,
 }
 
-impl Declared {
+impl DeclaredColumn {
     /// Returns true if it is declared PRIMARY KEY.
     pub(crate) fn is_key(&self) -> bool {
         self.key.is_some()
@@ -49,7 +49,7 @@ pub(crate) fn declared(
     create: &CreateTable,
 ) -> Result<(TableDefinition, Vec<NewSequence>)> {
     check_clauses(create)?;
-    let columns: Result<Vec<Declared>> = create.columns.iter().map(declared_column).collect();
+    let columns: Result<Vec<DeclaredColumn>> = create.columns.iter().map(declared_column).collect();
     let columns = columns?;
     let (mut key, mut key_name) = (Vec::new(), None);
     let mut add_key = |names: Vec<String>, name: &Option<Ident>| {
@@ -277,7 +277,7 @@ fn check_clauses(create: &CreateTable) -> Result<()> {
 }
 
 /// Declaration of a column in CREATE TABLE or ADD COLUMN.
-pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
+pub(crate) fn declared_column(definition: &ColumnDef) -> Result<DeclaredColumn> {
     let name = identifier(&definition.name);
     let ((data_type, modifier), generated) = match serial(&definition.data_type) {
         Some((data_type, generated)) => ((data_type, Modifier::None), Some(generated)),
@@ -286,7 +286,7 @@ pub(crate) fn declared_column(definition: &ColumnDef) -> Result<Declared> {
     let mut column = Column::new(&name, data_type).with_modifier(modifier);
     column.nullable = generated.is_none();
     let mut declared =
-        Declared { column, default: None, checks: Vec::new(), unique: None, generated, key: None };
+        DeclaredColumn { column, default: None, checks: Vec::new(), unique: None, generated, key: None };
     for option in &definition.options {
         let named = |own: &Option<Ident>| own.clone().or_else(|| option.name.clone());
         if let Some(generated) = identity_option(&option.option) {

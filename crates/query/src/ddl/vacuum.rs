@@ -1,4 +1,4 @@
-//! `VACUUM`: gives back now what the background gives back in time; `entresol.vacuum` shows both.
+//! `VACUUM`: frees now what the background frees in time; `entresol.vacuum` shows both.
 //!
 //! ```text
 //! VACUUM [FULL] [FREEZE] [VERBOSE] [ANALYZE] [table, ...]

@@ -143,7 +143,7 @@ enum Source {
     Decimal { scale: i8 },
     Date,
     Timestamp,
-    Moment,
+    Instant,
     Interval,
     Text,
 }
@@ -168,7 +168,7 @@ impl Source {
             }
             ArrowType::Date32 | ArrowType::Date64 => Source::Date,
             ArrowType::Timestamp(_, None) => Source::Timestamp,
-            ArrowType::Timestamp(_, Some(_)) => Source::Moment,
+            ArrowType::Timestamp(_, Some(_)) => Source::Instant,
             ArrowType::Interval(_) | ArrowType::Duration(_) => Source::Interval,
             ArrowType::Utf8 | ArrowType::LargeUtf8 | ArrowType::Utf8View => Source::Text,
             ArrowType::Dictionary(_, value) => return Source::of(value),
@@ -190,7 +190,7 @@ impl Source {
                     | DataType::Double
                     | DataType::Decimal { .. }
             ),
-            (Source::Date | Source::Timestamp | Source::Moment, target) => {
+            (Source::Date | Source::Timestamp | Source::Instant, target) => {
                 matches!(target, DataType::Date | DataType::Timestamp | DataType::TimestampTz)
             }
         }
@@ -206,7 +206,7 @@ impl Source {
             Source::Decimal { scale } => ArrowType::Decimal128(38, scale),
             Source::Date => ArrowType::Date32,
             Source::Timestamp => ArrowType::Timestamp(TimeUnit::Microsecond, None),
-            Source::Moment => ArrowType::Timestamp(TimeUnit::Microsecond, Some(time_zones::UTC.into())),
+            Source::Instant => ArrowType::Timestamp(TimeUnit::Microsecond, Some(time_zones::UTC.into())),
             Source::Interval => ArrowType::Interval(IntervalUnit::MonthDayNano),
             Source::Text => ArrowType::Utf8,
         }
@@ -258,8 +258,8 @@ impl AssignmentTarget<'_> {
                 Source::Timestamp => {
                     from_timestamp(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
                 }
-                Source::Moment => {
-                    from_moment(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
+                Source::Instant => {
+                    from_instant(array.as_primitive::<TimestampMicrosecondType>().value(row), target, zone)
                 }
                 Source::Interval => {
                     from_interval(array.as_primitive::<IntervalMonthDayNanoType>().value(row), target)
@@ -423,7 +423,7 @@ fn from_date(days: i32, target: DataType, zone: &Zone) -> Option<Value> {
 fn from_timestamp(micros: i64, target: DataType, zone: &Zone) -> Option<Value> {
     match target {
         DataType::Timestamp => Some(Value::Timestamp(micros)),
-        DataType::TimestampTz => zone.moment(micros).map(Value::Timestamp),
+        DataType::TimestampTz => zone.instant(micros).map(Value::Timestamp),
         DataType::Date if micros.rem_euclid(MICROS_PER_DAY) == MIDNIGHT => {
             i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok().map(Value::Date)
         }
@@ -432,15 +432,15 @@ fn from_timestamp(micros: i64, target: DataType, zone: &Zone) -> Option<Value> {
     }
 }
 
-fn from_moment(moment: i64, target: DataType, zone: &Zone) -> Option<Value> {
+fn from_instant(instant: i64, target: DataType, zone: &Zone) -> Option<Value> {
     match target {
-        DataType::TimestampTz => Some(Value::Timestamp(moment)),
+        DataType::TimestampTz => Some(Value::Timestamp(instant)),
         DataType::Varchar => {
             let mut text = String::new();
-            zone.print(moment, &mut text).ok()?;
+            zone.print(instant, &mut text).ok()?;
             Some(Value::varchar(text))
         }
-        other => from_timestamp(zone.wall(moment)?, other, zone),
+        other => from_timestamp(zone.wall(instant)?, other, zone),
     }
 }
 
@@ -499,10 +499,10 @@ mod tests {
         let day = MICROS_PER_DAY;
         assert_eq!(from_date(1, DataType::TimestampTz, &zone), Some(Value::Timestamp(day - 2 * HOUR)));
         assert_eq!(from_timestamp(day, DataType::TimestampTz, &zone), Some(Value::Timestamp(day - 2 * HOUR)));
-        assert_eq!(from_moment(day, DataType::Timestamp, &zone), Some(Value::Timestamp(day + 2 * HOUR)));
-        assert_eq!(from_moment(day, DataType::TimestampTz, &zone), Some(Value::Timestamp(day)));
-        assert_eq!(from_moment(day - 2 * HOUR, DataType::Date, &zone), Some(Value::Date(1)));
-        assert_eq!(from_moment(day, DataType::Varchar, &zone), Some(Value::from("1970-01-02 02:00:00+02")));
+        assert_eq!(from_instant(day, DataType::Timestamp, &zone), Some(Value::Timestamp(day + 2 * HOUR)));
+        assert_eq!(from_instant(day, DataType::TimestampTz, &zone), Some(Value::Timestamp(day)));
+        assert_eq!(from_instant(day - 2 * HOUR, DataType::Date, &zone), Some(Value::Date(1)));
+        assert_eq!(from_instant(day, DataType::Varchar, &zone), Some(Value::from("1970-01-02 02:00:00+02")));
     }
 
     #[test]

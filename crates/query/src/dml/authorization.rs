@@ -73,7 +73,8 @@ pub(crate) async fn explained_insert(
     if session.variables.authority.is_superuser() {
         return Ok(());
     }
-    let returning = Returning::new(session, &source.table, &source.name, statement.returning.as_deref()).await?;
+    let returning =
+        Returning::new(session, &source.table, &source.name, statement.returning.as_deref()).await?;
     insert(session, (&source.table, &source.name), statement, returning.as_ref())
 }
 

@@ -3,7 +3,7 @@
 //! They are stored as SQL text, planned once per statement, and evaluated over batches of complete new rows
 //! before the first of them is written. Column names in them are unqualified, so that tables can be renamed.
 
-use crate::dml::expressions::{self, Computed, Scope, check_boolean};
+use crate::dml::expressions::{self, ComputedExpression, Scope, check_boolean};
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
@@ -28,7 +28,7 @@ pub(crate) struct Checks {
     table: String,
     columns: Vec<Column>,
     schema: SchemaRef,
-    checks: Vec<(String, Computed)>,
+    checks: Vec<(String, ComputedExpression)>,
 }
 
 impl Checks {

@@ -1,7 +1,7 @@
 //! Values that RETURNING, ON CONFLICT and MERGE compute from rows: by expressions, or by a query if they have
 //! subqueries. A statement with parameters, which is only prepared, has a query too: its plan has their types.
 
-use crate::dml::expressions::{Computed, Item, Relations, Scope};
+use crate::dml::expressions::{ComputedExpression, Item, Relations, Scope};
 use crate::dml::row_query::RowQuery;
 use crate::error::Result;
 use crate::parser::names::has_subquery;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Expressions over the rows of relations.
 pub(crate) enum Computation {
-    Expressions(Vec<Computed>),
+    Expressions(Vec<ComputedExpression>),
     Query(Box<RowQuery>),
 }
 

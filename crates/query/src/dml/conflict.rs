@@ -55,7 +55,7 @@ pub(crate) struct Split {
 }
 
 /// Rows of a statement to be written, new and changed.
-pub(crate) struct Resolved {
+pub(crate) struct ResolvedRows {
     new: Vec<Row>,
     /// Old keys of the changed rows; their new values follow.
     keys: Vec<Row>,
@@ -65,11 +65,17 @@ pub(crate) struct Resolved {
     changed_places: Vec<usize>,
 }
 
-impl Resolved {
+impl ResolvedRows {
     /// All rows are new.
-    pub(crate) fn new(rows: Vec<Row>) -> Resolved {
+    pub(crate) fn new(rows: Vec<Row>) -> ResolvedRows {
         let new_places = (0..rows.len()).collect();
-        Resolved { new: rows, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() }
+        ResolvedRows {
+            new: rows,
+            keys: Vec::new(),
+            changed: Vec::new(),
+            new_places,
+            changed_places: Vec::new(),
+        }
     }
 
     /// Number of rows to write.
@@ -151,10 +157,15 @@ impl OnConflict {
         tx: &Transaction,
         table: &Arc<Table>,
         rows: Vec<Row>,
-    ) -> Result<Resolved> {
+    ) -> Result<ResolvedRows> {
         let Split { new, new_places, old, proposed, old_places } = self.conflicts.split(tx, table, rows)?;
-        let mut resolved =
-            Resolved { new, keys: Vec::new(), changed: Vec::new(), new_places, changed_places: Vec::new() };
+        let mut resolved = ResolvedRows {
+            new,
+            keys: Vec::new(),
+            changed: Vec::new(),
+            new_places,
+            changed_places: Vec::new(),
+        };
         if let Some(update) = &self.update {
             update.apply(session, table, old, &proposed, &old_places, &mut resolved).await?;
         }
@@ -172,16 +183,16 @@ impl Conflicts {
     /// Finds the rows that conflict. Writes nothing.
     pub(crate) fn split(&mut self, tx: &Transaction, table: &Arc<Table>, rows: Vec<Row>) -> Result<Split> {
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
-        let mut identities = Vec::with_capacity(self.unique_keys.len());
+        let mut found_keys = Vec::with_capacity(self.unique_keys.len());
         for unique_key in &self.unique_keys {
             let of_rows = table.unique_keys(unique_key, &rows)?;
             let there = table.rows_with_unique_keys(tx, unique_key, &of_rows)?;
             met.iter_mut().zip(there).for_each(|(met, there)| *met = met.take().or(there));
-            identities.push(of_rows);
+            found_keys.push(of_rows);
         }
         let mut skipped = vec![false; rows.len()];
         for at in 0..rows.len() {
-            let keys = || identities.iter().map(|of_rows| of_rows[at].as_deref());
+            let keys = || found_keys.iter().map(|of_rows| of_rows[at].as_deref());
             let again = keys().zip(&self.seen).any(|(key, seen)| key.is_some_and(|key| seen.contains(key)));
             if again && self.updates {
                 let message = "ON CONFLICT DO UPDATE command cannot affect row a second time";
@@ -247,7 +258,7 @@ impl Assignments {
         old: Vec<Row>,
         excluded: &[Row],
         places: &[usize],
-        resolved: &mut Resolved,
+        resolved: &mut ResolvedRows,
     ) -> Result<()> {
         let visible = table.schema().visible_columns().len();
         let both: Vec<Row> = old

@@ -5,7 +5,7 @@
 //! - The word DEFAULT in VALUES and in SET is replaced by it before planning; a column without one gets NULL.
 
 use crate::dml::assignment;
-use crate::dml::expressions::{self, Computed, Scope};
+use crate::dml::expressions::{self, ComputedExpression, Scope};
 use crate::dml::source::is_default;
 use crate::error::Result;
 use crate::parser::sequence_calls;
@@ -31,7 +31,7 @@ pub(crate) struct Defaults {
 
 /// Source of the values of a default.
 enum Source {
-    Expression(Computed),
+    Expression(ComputedExpression),
     /// Next values of a sequence, which need no planning.
     Sequence {
         nextval: Arc<ScalarUDF>,

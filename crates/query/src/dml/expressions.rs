@@ -36,7 +36,7 @@ pub(crate) struct Scope {
 }
 
 /// Planned expression, ready to be evaluated.
-pub(crate) struct Computed {
+pub(crate) struct ComputedExpression {
     expr: Arc<dyn PhysicalExpr>,
     /// Name and type of its values.
     pub(crate) field: Field,
@@ -107,7 +107,7 @@ impl<'r> Relations<'r> {
     }
 }
 
-impl Computed {
+impl ComputedExpression {
     /// Values for the rows of a batch of the scope.
     pub(crate) fn evaluate(&self, batch: &RecordBatch) -> Result<ArrayRef> {
         Ok(self.expr.evaluate(batch)?.into_array(batch.num_rows())?)
@@ -126,7 +126,7 @@ impl Scope {
     }
 
     /// Plans an expression; `what` names it in errors.
-    pub(crate) fn plan(&self, what: &str, expr: &SqlExpr) -> Result<Computed> {
+    pub(crate) fn plan(&self, what: &str, expr: &SqlExpr) -> Result<ComputedExpression> {
         let logical = self.logical(what, expr.clone(), None)?;
         let mut computed = self.physical(vec![logical])?;
         computed.pop().ok_or_else(|| Error::Internal("a planned expression is missing".into()))
@@ -137,7 +137,7 @@ impl Scope {
         &self,
         what: &str,
         items: impl Iterator<Item = &'i Item>,
-    ) -> Result<Vec<Computed>> {
+    ) -> Result<Vec<ComputedExpression>> {
         let named = items.map(|item| self.logical(what, item.expr.clone(), Some(item.name.clone())));
         self.physical(named.collect::<Result<_>>()?)
     }
@@ -165,7 +165,7 @@ impl Scope {
         })
     }
 
-    fn physical(&self, exprs: Vec<Expr>) -> Result<Vec<Computed>> {
+    fn physical(&self, exprs: Vec<Expr>) -> Result<Vec<ComputedExpression>> {
         let schema = Arc::new(self.schema.clone());
         let rows = LogicalPlan::EmptyRelation(EmptyRelation { produce_one_row: false, schema });
         let names: Vec<String> = exprs.iter().map(name_of).collect();
@@ -195,7 +195,12 @@ impl Scope {
             let relations = relations.map(|relation| relation.table().to_owned()).collect();
             let expr = self.state.create_physical_expr(simplifier.simplify(expr)?, &self.schema)?;
             let expr = overflow::checked(expr, self.schema.as_arrow())?.data;
-            Ok(Computed { expr, field: Field::new(name, data_type, nullable), relations, is_volatile })
+            Ok(ComputedExpression {
+                expr,
+                field: Field::new(name, data_type, nullable),
+                relations,
+                is_volatile,
+            })
         });
         computed.collect()
     }

@@ -50,7 +50,8 @@ impl RowChanges {
         let key = table.schema().key().iter();
         let key = key.map(|&column| of_old(column).expect("the query reads the key")).collect();
         let columns = 0..table.schema().visible_columns().len();
-        let row = columns.clone().map(|column| of_new(column).map(|at| old.len() + at).or_else(|| of_old(column)));
+        let row =
+            columns.clone().map(|column| of_new(column).map(|at| old.len() + at).or_else(|| of_old(column)));
         let row = row.collect::<Option<Vec<usize>>>().unwrap_or_default();
         let writer = if assigned.is_empty() {
             None

@@ -20,7 +20,7 @@
 
 use crate::dml::assignment;
 use crate::dml::checks::Checks;
-use crate::dml::conflict::{OnConflict, Resolved};
+use crate::dml::conflict::{OnConflict, ResolvedRows};
 use crate::dml::defaults::Defaults;
 use crate::dml::returning::Returning;
 use crate::error::Result;
@@ -267,7 +267,7 @@ impl TableWriter {
         }
         self.check(&rows)?;
         let resolved = match &mut self.conflict {
-            None => Resolved::new(rows),
+            None => ResolvedRows::new(rows),
             Some(conflict) => conflict.resolve(session, tx, &self.table, rows).await?,
         };
         self.check(resolved.changed())?;

@@ -12,7 +12,7 @@
 use crate::error::Result;
 use crate::parser::command::Command;
 use crate::parser::own::copy::CopyStatement;
-use crate::parser::sequence_calls::{Advanced, advanced_sequence};
+use crate::parser::sequence_calls::{AdvancedSequence, advanced_sequence};
 use crate::parser::statement::inner;
 use crate::parser::visit::visit_expressions;
 use crate::planner::fast_path::Point;
@@ -41,7 +41,7 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
         Command::Execute { arguments, .. } => {
             arguments.iter().try_for_each(|argument| sequences(authority, argument))
         }
-        Command::BeginAsOf(moment) | Command::SetAsOf(moment) => sequences(authority, moment.as_ref()),
+        Command::BeginAsOf(point) | Command::SetAsOf(point) => sequences(authority, point.as_ref()),
         Command::CreateTable(_)
         | Command::DropTable { .. }
         | Command::Define(_)
@@ -71,7 +71,7 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
         | Command::Deallocate(_)
         | Command::Motion(_)
         | Command::Close(_)
-        | Command::Engine(_) => Ok(()),
+        | Command::DataFusion(_) => Ok(()),
     }
 }
 
@@ -105,13 +105,13 @@ pub(crate) fn authorize_query(authority: &Authority, statement: &EngineStatement
 fn sequences(authority: &Authority, tree: &impl Visit) -> Result<()> {
     let visited = visit_expressions(tree, |expr| match advanced_sequence(expr) {
         None => ControlFlow::Continue(()),
-        Some(Advanced::Named(sequence)) if authority.has(Privileges::UPDATE, &sequence) => {
+        Some(AdvancedSequence::Named(sequence)) if authority.has(Privileges::UPDATE, &sequence) => {
             ControlFlow::Continue(())
         }
-        Some(Advanced::Named(sequence)) => {
+        Some(AdvancedSequence::Named(sequence)) => {
             ControlFlow::Break(denied(format!("permission denied for sequence {sequence}")))
         }
-        Some(Advanced::Computed) => {
+        Some(AdvancedSequence::Computed) => {
             ControlFlow::Break(denied("must be superuser to compute a sequence's name"))
         }
     });

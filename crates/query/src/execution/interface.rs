@@ -5,7 +5,7 @@ use crate::execution::session::Session;
 use crate::privileges::Role;
 use crate::session::cancellation::Canceller;
 use crate::session::messages::Notice;
-use crate::session::result::{Collected, Outcome, StatementResult};
+use crate::session::result::{CollectedRows, Outcome, StatementResult};
 use crate::session::row_buffer::RowBuffer;
 use crate::session::variables::Client;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -84,11 +84,11 @@ impl Session {
         })
     }
 
-    async fn collected(&self, mut rows: SendableRecordBatchStream) -> Result<Collected> {
+    async fn collected(&self, mut rows: SendableRecordBatchStream) -> Result<CollectedRows> {
         let schema = rows.schema();
         let batches = RowBuffer::new(&self.core).filled_from(&mut rows).await?.into_batches();
         // The computed batches know best, e.g. what may be NULL.
         let schema = batches.first().map_or(schema, RecordBatch::schema);
-        Ok(Collected { schema, batches })
+        Ok(CollectedRows { schema, batches })
     }
 }

@@ -3,7 +3,7 @@
 //! Memory: one batch beside the needs of the query.
 
 use crate::error::Result;
-use crate::session::result::Collected;
+use crate::session::result::CollectedRows;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
@@ -88,10 +88,10 @@ impl ResultCursor {
     }
 
     /// Returns the next rows, at most `rows_max`.
-    pub async fn take(&mut self, rows_max: u64) -> Result<Collected> {
+    pub async fn take(&mut self, rows_max: u64) -> Result<CollectedRows> {
         let mut batches = Vec::new();
         self.pass(rows_max, |part| batches.push(part)).await?;
-        Ok(Collected { schema: self.schema.clone(), batches })
+        Ok(CollectedRows { schema: self.schema.clone(), batches })
     }
 
     /// Skips the next rows, at most `rows_max`; returns their number.
@@ -124,7 +124,10 @@ impl ResultCursor {
 
 impl std::fmt::Debug for ResultCursor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Portions").field("schema", &self.schema).field("is_over", &self.is_over()).finish()
+        f.debug_struct("ResultCursor")
+            .field("schema", &self.schema)
+            .field("is_over", &self.is_over())
+            .finish()
     }
 }
 

@@ -117,8 +117,8 @@ impl Session {
         let result = match command {
             Command::Execute { name, arguments } => return self.execute_named(&name, &arguments).await,
             Command::Begin(modes) => self.begin(&modes),
-            Command::BeginAsOf(moment) => self.begin_as_of(&moment).await,
-            Command::SetAsOf(moment) => self.set_as_of(&moment).await,
+            Command::BeginAsOf(point) => self.begin_as_of(&point).await,
+            Command::SetAsOf(point) => self.set_as_of(&point).await,
             Command::Commit => self.commit_block().await,
             Command::Rollback => self.rollback_block(),
             Command::Savepoint(name) => {
@@ -189,9 +189,9 @@ impl Session {
     }
 
     /// Begins a block AS OF a point in time.
-    async fn begin_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+    async fn begin_as_of(&mut self, point: &Expr) -> Result<StatementResult> {
         self.begin(&[])?;
-        let set = self.set_as_of(moment).await;
+        let set = self.set_as_of(point).await;
         if set.is_err() {
             // Nothing was begun.
             self.core.block = None;
@@ -199,11 +199,11 @@ impl Session {
         set.map(|_| StatementResult::Done { verb: "BEGIN" })
     }
 
-    async fn set_as_of(&mut self, moment: &Expr) -> Result<StatementResult> {
+    async fn set_as_of(&mut self, point: &Expr) -> Result<StatementResult> {
         let block = self.block("SET TRANSACTION AS OF")?;
         block.check()?;
         let state = self.core.context.state();
-        let computed = time_travel::compute(&state, moment).await;
+        let computed = time_travel::compute(&state, point).await;
         let catalog = Arc::clone(&self.core.catalog);
         let block = self.block("SET TRANSACTION AS OF")?;
         let set = match computed {
@@ -426,7 +426,9 @@ impl Session {
             Command::ExplainWrite { explain, command } => {
                 Ok(self.explain_write(transaction, explain, command).await?.stream())
             }
-            Command::Engine(statement) => Ok(query::set(&self.core, (**statement).clone()).await?.stream()),
+            Command::DataFusion(statement) => {
+                Ok(query::set(&self.core, (**statement).clone()).await?.stream())
+            }
             other => Err(Error::Internal(format!("{other:?} is not run in a transaction"))),
         }?;
         if let Some(guard) = guard {

@@ -14,7 +14,7 @@
 use crate::catalog::registry::REGISTRY;
 use crate::catalog::view::Source;
 use crate::error::{Error, Result};
-use crate::execution::prepared::Prepared;
+use crate::execution::prepared::PreparedStatement;
 use crate::execution::row_stream::Cursors;
 use crate::materialized::{deferred, maintenance as materialized};
 use crate::planner::bounded_functions;
@@ -24,7 +24,7 @@ use crate::postgres::math;
 use crate::postgres::settings::shown_time;
 use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use crate::session::core::{SessionCore, SessionOptions};
 use crate::session::current::Current;
 use crate::session::loads::FinishedLoad;
@@ -42,7 +42,7 @@ use std::sync::Arc;
 pub struct Session {
     pub(crate) core: SessionCore,
     /// Statements of PREPARE, by name.
-    pub(crate) statements: BTreeMap<String, Prepared>,
+    pub(crate) statements: BTreeMap<String, PreparedStatement>,
     pub(crate) cursors: Cursors,
 }
 
@@ -50,7 +50,7 @@ impl Session {
     /// A session on a catalog, outside of a transaction.
     pub fn new(catalog: Arc<Catalog>, options: SessionOptions) -> Session {
         let current = Arc::new(Current::default());
-        let running = Arc::new(Running::default());
+        let running = Arc::new(RunningStatement::default());
         let durability = options.durability;
         let variables = SessionVariables::new(&initial_settings(&catalog, &options));
         let source = Source {

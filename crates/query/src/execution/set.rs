@@ -10,7 +10,7 @@ use crate::postgres::settings::{self, REPORTED, SETTINGS, Setting, Settings};
 use crate::postgres::time_zones::{self, Zone};
 use crate::schema_names::{PG_CATALOG, SCHEMA};
 use crate::session::block::{Modes, level_named};
-use crate::session::result::{Collected, StatementResult, texts};
+use crate::session::result::{CollectedRows, StatementResult, texts};
 use crate::session::search_path::schemas;
 use datafusion::arrow::array::{ArrayRef, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
@@ -25,7 +25,7 @@ fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementR
     let schema = texts(names);
     let arrays = columns.into_iter().map(|column| Arc::new(StringArray::from(column)) as ArrayRef).collect();
     let batches = vec![RecordBatch::try_new(Arc::clone(&schema), arrays)?];
-    Ok(StatementResult::Rows(Collected { schema, batches }))
+    Ok(StatementResult::Rows(CollectedRows { schema, batches }))
 }
 
 impl Session {
@@ -191,13 +191,13 @@ impl Session {
                 self.reset_all()?;
                 self.statements.clear();
                 self.cursors.clear();
-                self.core.variables.drawn.lock().clear();
+                self.core.variables.sequence_values.lock().clear();
                 "DISCARD ALL"
             }
             // Plans are invalidated by themselves; there are no temporary tables.
             DiscardObject::PLANS => "DISCARD PLANS",
             DiscardObject::SEQUENCES => {
-                self.core.variables.drawn.lock().clear();
+                self.core.variables.sequence_values.lock().clear();
                 "DISCARD SEQUENCES"
             }
             DiscardObject::TEMP => "DISCARD TEMP",

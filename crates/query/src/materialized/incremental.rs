@@ -67,7 +67,7 @@ struct PassedRows {
 
 /// Count or sum.
 #[derive(Debug)]
-struct Additive {
+struct AdditiveAggregate {
     /// None if it counts rows.
     argument: Option<Arc<dyn PhysicalExpr>>,
     filter: Option<Arc<dyn PhysicalExpr>>,
@@ -85,7 +85,7 @@ pub(crate) struct IncrementalView {
     read: SchemaRef,
     below: Vec<Step>,
     groups: Vec<Arc<dyn PhysicalExpr>>,
-    aggregates: Vec<Additive>,
+    aggregates: Vec<AdditiveAggregate>,
     /// Columns of the aggregate.
     aggregated: SchemaRef,
     above: Vec<Step>,
@@ -510,7 +510,7 @@ impl StoredGroup {
     }
 }
 
-impl Additive {
+impl AdditiveAggregate {
     /// Value of each row, unscaled; none of rows that do not count.
     fn values(&self, batch: &RecordBatch) -> Result<Vec<Option<i128>>> {
         let mut counted: Option<BooleanArray> = None;
@@ -552,7 +552,7 @@ fn additive(
     expr: &Expr,
     input: &DFSchema,
     result: &ArrowType,
-) -> Result<Option<Additive>> {
+) -> Result<Option<AdditiveAggregate>> {
     use datafusion::logical_expr::ExprSchemable;
     let Expr::AggregateFunction(AggregateFunction { func, params }) = expr.clone().unalias() else {
         return Ok(None);
@@ -579,7 +579,7 @@ fn additive(
         None => None,
     };
     let filter = params.filter.as_ref().map(|filter| physical(state, filter, input)).transpose()?;
-    Ok(Some(Additive { argument, filter, is_sum, result: result.clone() }))
+    Ok(Some(AdditiveAggregate { argument, filter, is_sum, result: result.clone() }))
 }
 
 /// Aggregate of a plan, below filters and projections, which become steps, the last one first.

@@ -1,6 +1,6 @@
 //! CREATE, REFRESH and DROP MATERIALIZED VIEW.
 //!
-//! Creation: the view with the query, the table, writers are watched and cut off, the rows. A crash in between
+//! Creation: the view with the query, the table, writers are watched and older ones refused, the rows. A crash in between
 //! leaves a view without a table, which the same statement takes over, or a table that the next open fills. One while a
 //! view is dropped may leave its guards and its position, which a creation of that name removes.
 
@@ -89,7 +89,7 @@ async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
     created
 }
 
-/// Tells whether a view is there already: of a creation that a crash cut short, before the table.
+/// Tells whether a view is there already: of a creation that a crash interrupted, before the table.
 fn is_left_over(catalog: &Catalog, name: &str, create: &CreateView) -> bool {
     let is_same = |query: &str| create.columns.is_empty() && query == create.query.to_string();
     catalog.view(name).is_ok_and(|view| is_same(&view.definition().query))
@@ -192,7 +192,7 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
         if let Some(state) = state {
             let name = state_table(&of);
             if has_state(&catalog, &of) {
-                // Of a creation that a crash cut short.
+                // Of a creation that a crash interrupted.
                 catalog.drop_relations(&[(RelationKind::Table, name.as_str())], false)?;
             }
             catalog.create_table_as(&name, state, TableOptions::default())?;
@@ -208,10 +208,10 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
     blocking(move || {
         for table in &read {
             let table = catalog.table(table)?;
-            catalog.context().cut_off_writers(table.state().id(), |_| ())?;
+            catalog.context().refuse_older_writers(table.state().id(), |_| ())?;
             // Loads that wrote row groups alone.
             if let Some(groups) = table.row_group_state() {
-                catalog.context().cut_off_writers(groups.id(), |_| ())?;
+                catalog.context().refuse_older_writers(groups.id(), |_| ())?;
             }
         }
         Ok::<(), entresol_tables::Error>(())

@@ -42,7 +42,7 @@ pub(crate) fn classify(statement: EngineStatement) -> Result<Command> {
             let name = name.to_string();
             Ok(match name.to_ascii_lowercase().as_str() {
                 "all" => Command::ResetAll,
-                option if is_engine_option(option) => Command::Engine(Box::new(statement)),
+                option if is_engine_option(option) => Command::DataFusion(Box::new(statement)),
                 // The parser joins words like the parts of a name.
                 "time.zone" => Command::Set { name: TIME_ZONE.into(), value: None, local: false },
                 _ => Command::Set { name, value: None, local: false },
@@ -179,7 +179,7 @@ fn is_engine_option(name: &str) -> bool {
 fn classify_set(set: Set) -> Result<Command> {
     match set {
         Set::SingleAssignment { ref variable, .. } if is_engine_option(&variable.to_string()) => {
-            Ok(Command::Engine(Box::new(EngineStatement::Statement(Box::new(Statement::Set(set))))))
+            Ok(Command::DataFusion(Box::new(EngineStatement::Statement(Box::new(Statement::Set(set))))))
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
             let values: Vec<String> = values.iter().map(setting_value).collect();
@@ -269,7 +269,7 @@ mod tests {
             matches!(one("SHOW TRANSACTION ISOLATION LEVEL"), Command::Show(name) if name == "transaction_isolation")
         );
         assert!(matches!(one("SHOW datafusion.execution.batch_size"), Command::Query(_)));
-        assert!(matches!(one("SET datafusion.execution.batch_size = 7"), Command::Engine(_)));
+        assert!(matches!(one("SET datafusion.execution.batch_size = 7"), Command::DataFusion(_)));
         assert!(matches!(
             one("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY"),
             Command::SetTransaction { session: true, .. }

@@ -98,7 +98,7 @@ pub(crate) enum Command {
         command: Box<Command>,
     },
     /// SET or RESET of an option of DataFusion.
-    Engine(Box<EngineStatement>),
+    DataFusion(Box<EngineStatement>),
     /// Any statement that only reads.
     Query(Box<EngineStatement>),
 }
@@ -131,7 +131,7 @@ impl Command {
             Command::Set { .. }
             | Command::SetTransaction { .. }
             | Command::SetAsOf(_)
-            | Command::Engine(_) => "SET",
+            | Command::DataFusion(_) => "SET",
             Command::ResetAll => "RESET",
             Command::Show(_) | Command::ShowAll => "SHOW",
             Command::Discard(DiscardObject::ALL) => "DISCARD ALL",

@@ -8,7 +8,7 @@
 //! changed once, with any of them.
 
 use crate::error::Result;
-use crate::parser::merge::{Action, Match, MergeStatement, When};
+use crate::parser::merge::{Action, Match, MergeStatement, WhenClause};
 use crate::parser::names::{from_tables, not_one_table, refuse};
 use datafusion::sql::sqlparser::ast::{
     Delete, Expr, SelectItem, TableFactor, TableWithJoins, Update, UpdateTableFromKind, Value as Literal,
@@ -75,7 +75,7 @@ fn joined<'s>(
     returning: Option<&'s [SelectItem]>,
 ) -> Option<MergeStatement<'s>> {
     let source = &from.first()?.relation;
-    let whens = vec![When { kind: Match::Matched, condition: None, action }];
+    let whens = vec![WhenClause { kind: Match::Matched, condition: None, action }];
     let on = condition.unwrap_or(&ALWAYS);
     Some(MergeStatement { verb, with: None, target, source, from, on, whens, returning })
 }

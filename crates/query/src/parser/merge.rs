@@ -41,12 +41,12 @@ pub(crate) struct MergeStatement<'s> {
     pub(crate) from: &'s [TableWithJoins],
     /// Condition of a MERGE, or the WHERE of the others.
     pub(crate) on: &'s Expr,
-    pub(crate) whens: Vec<When<'s>>,
+    pub(crate) whens: Vec<WhenClause<'s>>,
     pub(crate) returning: Option<&'s [SelectItem]>,
 }
 
 /// WHEN clause.
-pub(crate) struct When<'s> {
+pub(crate) struct WhenClause<'s> {
     pub(crate) kind: Match,
     pub(crate) condition: Option<&'s Expr>,
     pub(crate) action: Action<'s>,
@@ -105,7 +105,7 @@ impl<'s> MergeStatement<'s> {
         if merge.clauses.is_empty() {
             return Err(Error::Syntax("syntax error: MERGE without WHEN".to_owned()));
         }
-        let whens: Vec<When<'s>> = merge.clauses.iter().map(When::new).collect::<Result<_>>()?;
+        let whens: Vec<WhenClause<'s>> = merge.clauses.iter().map(WhenClause::new).collect::<Result<_>>()?;
         for kind in Match::ALL {
             let mut of_kind = whens.iter().filter(|when| when.kind == kind);
             if of_kind.any(|when| when.condition.is_none()) && of_kind.next().is_some() {
@@ -128,8 +128,8 @@ impl<'s> MergeStatement<'s> {
     }
 }
 
-impl<'s> When<'s> {
-    fn new(clause: &'s MergeClause) -> Result<When<'s>> {
+impl<'s> WhenClause<'s> {
+    fn new(clause: &'s MergeClause) -> Result<WhenClause<'s>> {
         let kind = match clause.clause_kind {
             MergeClauseKind::Matched => Match::Matched,
             MergeClauseKind::NotMatched | MergeClauseKind::NotMatchedByTarget => Match::ByTarget,
@@ -155,7 +155,7 @@ impl<'s> When<'s> {
             MergeAction::Insert(insert) if insert.columns.iter().any(is_nothing) => Action::Nothing,
             MergeAction::Insert(insert) => inserted(insert)?,
         };
-        Ok(When { kind, condition: clause.predicate.as_ref(), action })
+        Ok(WhenClause { kind, condition: clause.predicate.as_ref(), action })
     }
 }
 

@@ -88,20 +88,20 @@ pub(crate) fn sequence_of(expr: &Expr) -> Option<String> {
 }
 
 /// Sequence that a call of `nextval` or `setval` advances.
-pub(crate) enum Advanced {
+pub(crate) enum AdvancedSequence {
     Named(String),
     /// Its name is known at run time only.
     Computed,
 }
 
 /// Sequence that an expression advances, without its parts.
-pub(crate) fn advanced_sequence(expr: &Expr) -> Option<Advanced> {
+pub(crate) fn advanced_sequence(expr: &Expr) -> Option<AdvancedSequence> {
     let Expr::Function(function) = expr else { return None };
     let called = function.name.0.last()?.as_ident()?;
     if !["nextval", "setval"].iter().any(|name| called.value.eq_ignore_ascii_case(name)) {
         return None;
     }
-    Some(sequence_of(expr).map_or(Advanced::Computed, Advanced::Named))
+    Some(sequence_of(expr).map_or(AdvancedSequence::Computed, AdvancedSequence::Named))
 }
 
 /// The text that names a sequence in a default which is nothing but `nextval('…')`.

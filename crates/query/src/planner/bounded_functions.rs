@@ -16,7 +16,7 @@
 use crate::error::{Error, external};
 use crate::planner::blocking::interruptible;
 use crate::postgres::wrapped::{Around, Wrapped};
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
@@ -64,7 +64,7 @@ const SIZED: [(&str, Size); 10] = [
 ];
 
 /// Plan whose functions outlive the statements of the session: `running` alone cancels them.
-pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<Running>) -> EngineResult<LogicalPlan> {
+pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<RunningStatement>) -> EngineResult<LogicalPlan> {
     let detached = |expr: Expr| {
         let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
         let Some((inner, calls)) = bounded(&call.func) else { return Ok(Transformed::no(expr)) };
@@ -152,7 +152,7 @@ const LINEAR: [&str; 57] = [
 ];
 
 /// Replaces DataFusion's functions, or those of another session, by the bounded ones.
-pub(crate) fn register(context: &SessionContext, running: &Arc<Running>) {
+pub(crate) fn register(context: &SessionContext, running: &Arc<RunningStatement>) {
     let memory = Arc::clone(&context.runtime_env().memory_pool);
     let bytes_max = match memory.memory_limit() {
         MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
@@ -188,7 +188,7 @@ struct BoundedCalls {
     name: String,
     bound: Bound,
     bytes_max: usize,
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
     memory: Arc<dyn MemoryPool>,
 }
 
@@ -286,7 +286,7 @@ struct Arguments {
     rows: usize,
     /// Bytes that one result may have.
     bytes_max: f64,
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
 }
 
 /// One argument.
@@ -302,7 +302,7 @@ impl Arguments {
     fn new(
         arguments: &ScalarFunctionArgs,
         bytes_max: f64,
-        running: &Arc<Running>,
+        running: &Arc<RunningStatement>,
     ) -> Result<Arguments, Error> {
         let column = |argument: &ColumnarValue| {
             let constant = matches!(argument, ColumnarValue::Scalar(_));

@@ -31,11 +31,11 @@ use crate::postgres::numbers::DoubleBesideDecimal;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
 use crate::postgres::similar;
-use crate::postgres::time_zones::{self, DatesBesideMoments, LocalTimes};
+use crate::postgres::time_zones::{self, DatesBesideInstants, LocalTimes};
 use crate::postgres::to_char;
 use crate::postgres::untyped_literals::UntypedLiterals;
 use crate::schema_names::{CATALOG, SCHEMA};
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionOptions;
 use datafusion::common::config::Dialect;
 use datafusion::execution::{SessionStateBuilder, SessionStateDefaults};
@@ -54,7 +54,11 @@ const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregat
 const STACK_MIN_BYTES: usize = 1 << 20;
 
 /// DataFusion context of a session, with the database's tables.
-pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<Running>) -> SessionContext {
+pub(crate) fn context(
+    source: &Source,
+    options: &SessionOptions,
+    running: &Arc<RunningStatement>,
+) -> SessionContext {
     recursive::set_minimum_stack_size(STACK_MIN_BYTES);
     let mut config = SessionConfig::new()
         .with_default_catalog_and_schema(CATALOG, SCHEMA)
@@ -76,7 +80,7 @@ pub(crate) fn context(source: &Source, options: &SessionOptions, running: &Arc<R
     let handle = StateHandle::default();
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
-    analyzer.insert(0, Arc::new(DatesBesideMoments));
+    analyzer.insert(0, Arc::new(DatesBesideInstants));
     analyzer.insert(0, Arc::new(ComparisonKeys::Windows));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.insert(0, Arc::new(Membership));

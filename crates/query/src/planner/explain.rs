@@ -10,7 +10,7 @@
 
 use crate::error::{Error, Result};
 use crate::session::result::texts;
-use crate::session::result::{Collected, StatementResult};
+use crate::session::result::{CollectedRows, StatementResult};
 use datafusion::arrow::array::{AsArray, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
@@ -73,7 +73,7 @@ pub(crate) fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<S
 pub(crate) fn lines(lines: Vec<String>) -> Result<StatementResult> {
     let schema = columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
-    Ok(StatementResult::Rows(Collected { schema, batches: vec![batch] }))
+    Ok(StatementResult::Rows(CollectedRows { schema, batches: vec![batch] }))
 }
 
 /// The statement without ANALYZE.

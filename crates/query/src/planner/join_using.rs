@@ -264,13 +264,13 @@ fn merges(join: &Join) -> bool {
 
 /// Columns of an outer query.
 #[derive(Clone)]
-struct Around {
+struct OuterColumns {
     sets: Arc<Sets>,
     schema: DFSchemaRef,
 }
 
 #[recursive::recursive]
-fn with_sets(plan: LogicalPlan, outer: &[Around]) -> EngineResult<(LogicalPlan, Sets)> {
+fn with_sets(plan: LogicalPlan, outer: &[OuterColumns]) -> EngineResult<(LogicalPlan, Sets)> {
     let mut sets = Sets::new();
     let plan = plan
         .map_children(|child| {
@@ -304,7 +304,7 @@ fn with_sets(plan: LogicalPlan, outer: &[Around]) -> EngineResult<(LogicalPlan, 
     }
     let schema = Arc::new(merge_schema(&plan.inputs()));
     let mut scopes = outer.to_vec();
-    scopes.push(Around { sets: Arc::new(sets), schema });
+    scopes.push(OuterColumns { sets: Arc::new(sets), schema });
     let names = NamePreserver::new(&plan);
     let plan = plan
         .map_expressions(|expr| {
@@ -320,7 +320,7 @@ fn with_sets(plan: LogicalPlan, outer: &[Around]) -> EngineResult<(LogicalPlan, 
     Ok((plan.recompute_schema()?, above))
 }
 
-fn replaced(expr: Expr, scopes: &[Around]) -> EngineResult<Expr> {
+fn replaced(expr: Expr, scopes: &[OuterColumns]) -> EngineResult<Expr> {
     let own = scopes.last().map(|around| Arc::clone(&around.sets)).unwrap_or_default();
     let jump = |expr| Ok(Transformed::new(expr, true, TreeNodeRecursion::Jump));
     expr.transform_down(|expr| match expr {
@@ -369,7 +369,7 @@ fn from_within(value: Expr, schema: &DFSchemaRef) -> EngineResult<Expr> {
     seen.data()
 }
 
-fn within(subquery: Subquery, scopes: &[Around]) -> EngineResult<Subquery> {
+fn within(subquery: Subquery, scopes: &[OuterColumns]) -> EngineResult<Subquery> {
     let (plan, _) = with_sets(Arc::unwrap_or_clone(subquery.subquery), scopes)?;
     let outer_ref_columns = plan.all_out_ref_exprs();
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans })

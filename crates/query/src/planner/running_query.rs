@@ -1,7 +1,7 @@
 //! Running query: the statement that it belongs to now, and whether its rows are still wanted.
 
 use crate::error::Result;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use entresol_transactions::Interrupt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 /// Running query; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct RunningQuery {
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
     dropped: AtomicBool,
 }
 
 impl RunningQuery {
     /// Query of the statement that a session runs.
-    pub(crate) fn new(running: &Arc<Running>) -> Arc<RunningQuery> {
+    pub(crate) fn new(running: &Arc<RunningStatement>) -> Arc<RunningQuery> {
         Arc::new(RunningQuery { running: Arc::clone(running), dropped: AtomicBool::new(false) })
     }
 

@@ -5,7 +5,7 @@
 
 use crate::error::{Error, external};
 use crate::planner::blocking::in_place;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
 use datafusion::common::{Result as EngineResult, internal_err};
@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 const SLICE: Duration = Duration::from_millis(5);
 
 /// The function of a session.
-pub(crate) fn function(running: &Arc<Running>) -> ScalarUDF {
+pub(crate) fn function(running: &Arc<RunningStatement>) -> ScalarUDF {
     let signature = Signature::exact(vec![DataType::Float64], Volatility::Volatile);
     ScalarUDF::from(Sleep { signature, running: Arc::clone(running) })
 }
@@ -28,7 +28,7 @@ pub(crate) fn function(running: &Arc<Running>) -> ScalarUDF {
 #[derive(Debug)]
 struct Sleep {
     signature: Signature,
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
 }
 
 impl PartialEq for Sleep {

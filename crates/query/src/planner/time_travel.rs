@@ -1,10 +1,10 @@
 //! Time travel: `FROM t FOR SYSTEM_TIME AS OF time`, blocks AS OF, and the readable range of tables.
 //!
-//! A moment is a time (anything that is a timestamp, a date, or a text that is one, without a column), or
+//! A point in time is a time (anything that is a timestamp, a date, or a text that is one, without a column), or
 //! `TRANSACTION n`, the number of a commit. A time without zone is one of the session's zone. It is computed
 //! once, before the query is planned, in the statement's transaction; then the table's name is replaced by
-//! one in a schema of that moment ([`crate::planner::schemas`]), whose tables read in a transaction of their
-//! own. So one statement may read several moments, and the present.
+//! one in a schema as of that point ([`crate::planner::schemas`]), whose tables read in a transaction of their
+//! own. So one statement may read several points in time, and the present.
 //!
 //! # Invariants
 //! - Time travel uses no index and no cached plan: indexes have no version history, and a plan may rely on
@@ -38,12 +38,12 @@ use std::sync::Arc;
 
 /// Returns true if a statement has an AS OF clause on a table.
 pub(crate) fn has_as_of(statement: &EngineStatement) -> bool {
-    !moments_of(&mut statement.clone(), |_| None).is_empty()
+    !points_of(&mut statement.clone(), |_| None).is_empty()
 }
 
 /// Removes the AS OF clauses of a statement, which does not change its columns.
 pub(crate) fn without(statement: &mut EngineStatement) {
-    moments_of(statement, |table| {
+    points_of(statement, |table| {
         present(table);
         None
     });
@@ -61,48 +61,48 @@ pub(crate) async fn resolve(
     catalog: &Catalog,
     statement: &mut EngineStatement,
 ) -> Result<()> {
-    let moments = moments_of(statement, |_| None);
-    if moments.is_empty() {
+    let points = points_of(statement, |_| None);
+    if points.is_empty() {
         return Ok(());
     }
-    let mut computed = Vec::with_capacity(moments.len());
-    for moment in moments {
-        computed.push(compute(state, &moment?).await?);
+    let mut computed = Vec::with_capacity(points.len());
+    for point in points {
+        computed.push(compute(state, &point?).await?);
     }
     let mut next = computed.into_iter();
-    let replaced = moments_of(statement, |table| match next.next() {
+    let replaced = points_of(statement, |table| match next.next() {
         Some(at) => as_of_table(catalog, table, at).err(),
         None => Some(Error::Internal("the point in time of AS OF was not computed".into())),
     });
-    replaced.into_iter().try_for_each(|moment| moment.map(drop))
+    replaced.into_iter().try_for_each(|point| point.map(drop))
 }
 
 /// AS OF clauses of a statement, in order: calls `f` with each table, which may change it, and returns the
 /// points in time.
-fn moments_of(
+fn points_of(
     statement: &mut EngineStatement,
     mut f: impl FnMut(&mut TableFactor) -> Option<Error>,
 ) -> Vec<Result<Expr>> {
-    let mut moments = Vec::new();
-    let Some(statement) = crate::parser::statement::inner_mut(statement) else { return moments };
-    let mut visitor = Moments(|table: &mut TableFactor| {
+    let mut points = Vec::new();
+    let Some(statement) = crate::parser::statement::inner_mut(statement) else { return points };
+    let mut visitor = PointsInTime(|table: &mut TableFactor| {
         let TableFactor::Table { version: Some(version), .. } = table else { return };
-        let moment = match version {
-            TableVersion::ForSystemTimeAsOf(moment) => Ok(moment.clone()),
+        let point = match version {
+            TableVersion::ForSystemTimeAsOf(point) => Ok(point.clone()),
             other => Err(Error::unsupported(format!("{other}: write FOR SYSTEM_TIME AS OF"))),
         };
-        moments.push(match f(table) {
+        points.push(match f(table) {
             Some(error) => Err(error),
-            None => moment,
+            None => point,
         });
     });
     let _ = walk_mut(statement, &mut visitor);
-    moments
+    points
 }
 
-struct Moments<F>(F);
+struct PointsInTime<F>(F);
 
-impl<F: FnMut(&mut TableFactor)> VisitorMut for Moments<F> {
+impl<F: FnMut(&mut TableFactor)> VisitorMut for PointsInTime<F> {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, table: &mut TableFactor) -> ControlFlow<()> {
@@ -134,8 +134,8 @@ fn as_of_table(catalog: &Catalog, table: &mut TableFactor, at: Timestamp) -> Res
 }
 
 /// Snapshot timestamp of a point in time.
-pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Timestamp> {
-    if let Expr::Prefixed { prefix, value } = moment
+pub(crate) async fn compute(state: &SessionState, point: &Expr) -> Result<Timestamp> {
+    if let Expr::Prefixed { prefix, value } = point
         && prefix.value.eq_ignore_ascii_case(TRANSACTION)
     {
         let number = match value.as_ref() {
@@ -154,23 +154,23 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
         return Err(Error::Internal("the query template is not a query".into()));
     };
     select.from.clear();
-    select.projection = vec![SelectItem::UnnamedExpr(moment.clone())];
+    select.projection = vec![SelectItem::UnnamedExpr(point.clone())];
     let plan = state.statement_to_plan(query_statement(Box::new(query))).await?;
     let batches = DataFrame::new(state.clone(), plan).collect().await?;
     let batch = batches.iter().find(|batch| batch.num_rows() == 1);
     let column = batch.filter(|batch| batch.num_columns() == 1).map(|batch| batch.column(0));
     let column = column
-        .ok_or_else(|| Error::coded("22023", format!("AS OF {moment} is not a single point in time")))?;
+        .ok_or_else(|| Error::coded("22023", format!("AS OF {point} is not a single point in time")))?;
     let value = ScalarValue::try_from_array(column, 0)?;
     if value.is_null() {
-        return Err(Error::coded("22004", format!("AS OF {moment} is NULL")));
+        return Err(Error::coded("22004", format!("AS OF {point} is NULL")));
     }
     let is_time =
         matches!(value.data_type(), ArrowType::Timestamp(..) | ArrowType::Date32 | ArrowType::Date64);
     if !is_time && !value.data_type().is_string() {
         let found = value.data_type();
         let message = format!(
-            "AS OF {moment} is of type {found}, not a timestamp; write TRANSACTION n for the number of a commit"
+            "AS OF {point} is of type {found}, not a timestamp; write TRANSACTION n for the number of a commit"
         );
         return Err(Error::coded("42804", message));
     }
@@ -179,12 +179,12 @@ pub(crate) async fn compute(state: &SessionState, moment: &Expr) -> Result<Times
     let zoned = ArrowType::Timestamp(TimeUnit::Nanosecond, Some(zone.into()));
     match value.cast_to(&zoned) {
         Ok(ScalarValue::TimestampNanosecond(Some(nanos), _)) => Timestamp::try_from(nanos)
-            .map_err(|_| Error::coded("22008", format!("AS OF {moment} is before 1970"))),
-        _ => Err(Error::coded("22007", format!("AS OF {moment}: {value} is not a timestamp"))),
+            .map_err(|_| Error::coded("22008", format!("AS OF {point} is before 1970"))),
+        _ => Err(Error::coded("22007", format!("AS OF {point}: {value} is not a timestamp"))),
     }
 }
 
-/// The functions of this module: `entresol_current_commit()`, the moment that the statement sees.
+/// The functions of this module: `entresol_current_commit()`, the commit that the statement sees.
 pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, current: &Arc<Current>) {
     let (catalog, current) = (Arc::clone(catalog), Arc::clone(current));
     let call = move |_: &[ColumnarValue]| -> EngineResult<ColumnarValue> {

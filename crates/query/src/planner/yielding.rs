@@ -26,7 +26,7 @@ use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::slices::{self, BatchRows, Sliced};
 use crate::postgres::plan_expressions::changed;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
@@ -106,7 +106,7 @@ const HAND_OVER: Duration = Duration::from_micros(100);
 /// The rule; see the [module](self).
 #[derive(Debug)]
 pub(crate) struct Interruptible {
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
 }
 
 /// Makes the rows of a plan those of the query: once they are dropped, it stops.
@@ -149,7 +149,7 @@ impl Interruptible {
     pub(crate) const NAME: &str = "interruptible";
 
     /// The rule for the plans of a session.
-    pub(crate) fn new(running: &Arc<Running>) -> Interruptible {
+    pub(crate) fn new(running: &Arc<RunningStatement>) -> Interruptible {
         Interruptible { running: Arc::clone(running) }
     }
 }
@@ -521,7 +521,7 @@ mod tests {
 
     /// First polls of a leaf with so many partitions: whether it ended, and how often the task was woken.
     fn first_polls(partitions: usize) -> Vec<(bool, usize)> {
-        let query = RunningQuery::new(&Arc::new(Running::default()));
+        let query = RunningQuery::new(&Arc::new(RunningStatement::default()));
         let leaf = EmptyExec::new(Arc::new(Schema::empty())).with_partitions(partitions);
         let leaf = interruptible(Arc::new(leaf), &query).expect("a leaf has no condition");
         let mut rows = leaf.execute(0, Arc::default()).expect("the query goes on");

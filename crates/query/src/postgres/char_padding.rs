@@ -180,7 +180,7 @@ pub(crate) struct TruncatingCast {
 }
 
 impl TruncatingCast {
-    /// `varchar_cut(text, n)` and `char_cut(text, n)`, which [`crate::planner::translation`] makes of casts.
+    /// `varchar_truncate(text, n)` and `char_truncate(text, n)`, which [`crate::planner::translation`] makes of casts.
     pub(crate) fn both() -> [ScalarUDF; 2] {
         let of = |pads| {
             let signature = Signature::exact(vec![DataType::Utf8, DataType::Int64], Volatility::Immutable);
@@ -196,12 +196,12 @@ impl TruncatingCast {
 }
 
 /// Names of the functions of [`TruncatingCast`].
-pub(crate) const VARCHAR_CUT: &str = "varchar_cut";
-pub(crate) const CHAR_CUT: &str = "char_cut";
+pub(crate) const VARCHAR_TRUNCATE: &str = "varchar_truncate";
+pub(crate) const CHAR_TRUNCATE: &str = "char_truncate";
 
 impl ScalarUDFImpl for TruncatingCast {
     fn name(&self) -> &str {
-        if self.pads { CHAR_CUT } else { VARCHAR_CUT }
+        if self.pads { CHAR_TRUNCATE } else { VARCHAR_TRUNCATE }
     }
 
     fn signature(&self) -> &Signature {
@@ -233,9 +233,9 @@ impl ScalarUDFImpl for TruncatingCast {
             other => {
                 let array = other.to_array(arguments.number_rows)?;
                 let texts = array.as_string::<i32>();
-                let cut: StringArray =
+                let truncated: StringArray =
                     texts.iter().map(|text| text.map(|text| modifier.truncate(text))).collect();
-                ColumnarValue::Array(Arc::new(cut))
+                ColumnarValue::Array(Arc::new(truncated))
             }
         })
     }

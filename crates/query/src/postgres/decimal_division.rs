@@ -24,13 +24,13 @@ const AVERAGE_SCALE: i8 = 16;
 
 /// Exact operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum Exact {
+pub(crate) enum ExactOperation {
     Quotient,
     Average,
     Product,
 }
 
-impl Exact {
+impl ExactOperation {
     /// Call of the operation.
     pub(crate) fn of(self, left: Expr, right: Expr) -> Expr {
         let signature = Signature::any(2, Volatility::Immutable);
@@ -53,7 +53,7 @@ pub(crate) fn exact_type(of: &DataType) -> Option<(u8, i8)> {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct ExactFunction {
-    what: Exact,
+    what: ExactOperation,
     signature: Signature,
 }
 
@@ -70,16 +70,17 @@ impl ExactFunction {
         let whole = |(precision, scale): (u8, i8)| i16::from(precision) - i16::from(scale);
         let (before, wanted) = match self.what {
             // Digits before the point of the one, shifted by the digits behind the point of the other.
-            Exact::Quotient | Exact::Average => {
-                let scale = if self.what == Exact::Quotient { QUOTIENT_SCALE } else { AVERAGE_SCALE };
+            ExactOperation::Quotient | ExactOperation::Average => {
+                let scale =
+                    if self.what == ExactOperation::Quotient { QUOTIENT_SCALE } else { AVERAGE_SCALE };
                 let before = match self.what {
                     // An average is no greater than its largest value.
-                    Exact::Average => whole(left),
+                    ExactOperation::Average => whole(left),
                     _ => whole(left) + i16::from(right.1),
                 };
                 (before, scale.max(left.1).max(right.1))
             }
-            Exact::Product => (whole(left) + whole(right), left.1.max(right.1).max(QUOTIENT_SCALE)),
+            ExactOperation::Product => (whole(left) + whole(right), left.1.max(right.1).max(QUOTIENT_SCALE)),
         };
         let least = i16::from(AVERAGE_SCALE.max(left.1).max(right.1));
         let scale = i16::from(wanted).min((most - before).max(least)).clamp(0, most);
@@ -91,9 +92,9 @@ impl ExactFunction {
 impl ScalarUDFImpl for ExactFunction {
     fn name(&self) -> &str {
         match self.what {
-            Exact::Quotient => "quotient",
-            Exact::Average => "average",
-            Exact::Product => "product",
+            ExactOperation::Quotient => "quotient",
+            ExactOperation::Average => "average",
+            ExactOperation::Product => "product",
         }
     }
 
@@ -116,7 +117,7 @@ impl ScalarUDFImpl for ExactFunction {
         let (left, right) = (decimals(&arrays[0], left_type)?, decimals(&arrays[1], right_type)?);
         let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
         let compute = |left: i128, right: i128| match self.what {
-            Exact::Product => product(left, right, left_type.1 + right_type.1 - scale),
+            ExactOperation::Product => product(left, right, left_type.1 + right_type.1 - scale),
             _ => quotient(left, right, scale - left_type.1 + right_type.1),
         };
         let mut values = Vec::with_capacity(left.len());
@@ -192,15 +193,15 @@ mod tests {
 
     #[test]
     fn scales_leave_room_for_what_stands_before_the_point() {
-        let scale = |what: Exact, left: DataType, right: DataType| {
+        let scale = |what: ExactOperation, left: DataType, right: DataType| {
             let function = ExactFunction { what, signature: Signature::any(2, Volatility::Immutable) };
             function.return_type(&[left, right]).unwrap()
         };
         let decimal = DataType::Decimal128;
-        assert_eq!(scale(Exact::Quotient, DataType::Int32, decimal(2, 1)), decimal(31, 20));
-        assert_eq!(scale(Exact::Quotient, decimal(38, 0), decimal(2, 1)), decimal(38, 16));
-        assert_eq!(scale(Exact::Average, decimal(29, 0), DataType::Int64), decimal(38, 16));
-        assert_eq!(scale(Exact::Average, DataType::Int64, DataType::Int64), decimal(35, 16));
-        assert_eq!(scale(Exact::Product, decimal(31, 20), decimal(31, 20)), decimal(38, 20));
+        assert_eq!(scale(ExactOperation::Quotient, DataType::Int32, decimal(2, 1)), decimal(31, 20));
+        assert_eq!(scale(ExactOperation::Quotient, decimal(38, 0), decimal(2, 1)), decimal(38, 16));
+        assert_eq!(scale(ExactOperation::Average, decimal(29, 0), DataType::Int64), decimal(38, 16));
+        assert_eq!(scale(ExactOperation::Average, DataType::Int64, DataType::Int64), decimal(35, 16));
+        assert_eq!(scale(ExactOperation::Product, decimal(31, 20), decimal(31, 20)), decimal(38, 20));
     }
 }

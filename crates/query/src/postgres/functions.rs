@@ -98,7 +98,7 @@ impl ScalarUDFImpl for Function {
             }
             _ => None,
         };
-        let moment = |of: &DataType| match of {
+        let instant = |of: &DataType| match of {
             DataType::Timestamp(_, zone) => Some(DataType::Timestamp(TimeUnit::Microsecond, zone.clone())),
             DataType::Date32 | DataType::Date64 | DataType::Utf8 | DataType::Null => {
                 Some(DataType::Timestamp(TimeUnit::Microsecond, None))
@@ -110,7 +110,7 @@ impl ScalarUDFImpl for Function {
             (FunctionName::Encode, [of, _]) => bytes(of).map(|of| vec![of, DataType::Utf8]),
             (FunctionName::Decode, [_, _]) => Some(vec![DataType::Utf8, DataType::Utf8]),
             (FunctionName::Age, [later, earlier]) => {
-                moment(later).zip(moment(earlier)).map(|(a, b)| vec![a, b])
+                instant(later).zip(instant(earlier)).map(|(a, b)| vec![a, b])
             }
             _ => None,
         };

@@ -12,7 +12,7 @@
 //! Integers within a recursive query keep DataFusion's types: the relation of its rows has them already.
 
 use crate::postgres::char_padding::plain_text;
-use crate::postgres::decimal_division::{Exact, exact_type};
+use crate::postgres::decimal_division::{ExactOperation, exact_type};
 use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
 use crate::postgres::json::json_type;
 use crate::postgres::result_types;
@@ -216,9 +216,9 @@ fn arithmetic(left: Box<Expr>, op: Operator, right: Box<Expr>, schema: &DFSchema
         && let (Some(one), Some(other)) = (exact_type(one), exact_type(other))
     {
         match op {
-            Operator::Divide => return Exact::Quotient.of(*left, *right),
+            Operator::Divide => return ExactOperation::Quotient.of(*left, *right),
             Operator::Multiply if i16::from(one.1) + i16::from(other.1) > 38 => {
-                return Exact::Product.of(*left, *right);
+                return ExactOperation::Product.of(*left, *right);
             }
             _ => {}
         }
@@ -280,7 +280,7 @@ fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
         functions.push(Expr::AggregateFunction(summed).alias(&sum));
         functions.push(Expr::AggregateFunction(counted).alias(&count));
         let named = |name: String| Expr::Column(Column::new_unqualified(name));
-        let quotient = Exact::Average.of(named(sum), named(count));
+        let quotient = ExactOperation::Average.of(named(sum), named(count));
         columns.push(quotient.alias_qualified(relation, name));
     }
     let aggregate = Aggregate::try_new(aggregate.input, aggregate.group_expr, functions)?;
@@ -339,7 +339,7 @@ fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
             Expr::Column(Column::new_unqualified(name))
         };
         let (sum, count) = (computed(summed, "sum"), computed(counted, "count"));
-        columns.push(Exact::Average.of(sum, count).alias_qualified(own.relation, own.name));
+        columns.push(ExactOperation::Average.of(sum, count).alias_qualified(own.relation, own.name));
     }
     let window = Window::try_new(functions, window.input)?;
     Ok(LogicalPlan::Projection(Projection::try_new(columns, Arc::new(LogicalPlan::Window(window)))?))

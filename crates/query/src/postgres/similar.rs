@@ -37,17 +37,17 @@ pub(crate) fn functions() -> [ScalarUDF; 2] {
     let one = TypeSignature::Exact(vec![text.clone()]);
     let two = TypeSignature::Exact(vec![text.clone(), text]);
     let signature = || Signature::one_of(vec![one.clone(), two.clone()], Volatility::Immutable);
-    [false, true].map(|is_like| ScalarUDF::from(Similar { is_like, signature: signature() }))
+    [false, true].map(|is_like| ScalarUDF::from(SimilarTo { is_like, signature: signature() }))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Similar {
+struct SimilarTo {
     /// True for patterns of LIKE, which stay such.
     is_like: bool,
     signature: Signature,
 }
 
-impl ScalarUDFImpl for Similar {
+impl ScalarUDFImpl for SimilarTo {
     fn name(&self) -> &str {
         if self.is_like { LIKE_ESCAPE } else { SIMILAR }
     }

@@ -11,9 +11,9 @@ use std::sync::Arc;
 
 /// Cancellation of the session's last statement; shared with its plans.
 #[derive(Debug, Default)]
-pub(crate) struct Running(RwLock<Arc<Cancellation>>);
+pub(crate) struct RunningStatement(RwLock<Arc<Cancellation>>);
 
-impl Running {
+impl RunningStatement {
     /// Cancellation of the current statement.
     pub(crate) fn statement(&self) -> Arc<Cancellation> {
         Arc::clone(&self.0.read())
@@ -32,10 +32,10 @@ impl Running {
 /// Handle that cancels the current statement of a session, from any thread. Later statements are not
 /// affected.
 #[derive(Clone, Debug)]
-pub struct Canceller(Arc<Running>);
+pub struct Canceller(Arc<RunningStatement>);
 
 impl Canceller {
-    pub(crate) fn new(running: Arc<Running>) -> Canceller {
+    pub(crate) fn new(running: Arc<RunningStatement>) -> Canceller {
         Canceller(running)
     }
 

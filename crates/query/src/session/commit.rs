@@ -1,7 +1,7 @@
 //! Commits of a session's transactions, and other calls that wait for the disk.
 
 use crate::error::{Error, Result};
-use crate::session::cancellation::{CancelOnDrop, Running};
+use crate::session::cancellation::{CancelOnDrop, RunningStatement};
 use entresol_memory::{DomainKind, Durability};
 use entresol_transactions::Transaction;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) async fn commit_after(
     began: Instant,
     transaction: &Arc<Transaction>,
     durability: Durability,
-    running: &Running,
+    running: &RunningStatement,
 ) -> Result<()> {
     if began.elapsed() > TURN_MAX {
         tokio::task::yield_now().await;
@@ -36,7 +36,7 @@ pub(crate) async fn commit_after(
 pub(crate) async fn commit(
     transaction: &Arc<Transaction>,
     durability: Durability,
-    running: &Running,
+    running: &RunningStatement,
 ) -> Result<()> {
     if commit_waits(transaction, durability) && !transaction.written_states().is_empty() {
         let stops = CancelOnDrop::new(running.statement());

@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::postgres::settings::Settings;
 use crate::postgres::time_zones::Zone;
 use crate::session::block::Block;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use crate::session::current::{Bound, Current};
 use crate::session::loads::FinishedLoad;
 use crate::session::materialized::MaterializedViews;
@@ -67,7 +67,7 @@ pub(crate) struct SessionCore {
     pub(crate) context: SessionContext,
     /// Transaction that the session's plans read in.
     pub(crate) current: Arc<Current>,
-    pub(crate) running: Arc<Running>,
+    pub(crate) running: Arc<RunningStatement>,
     pub(crate) snapshots: Arc<SessionSnapshots>,
     /// The setting `durability`.
     pub(crate) durability: Durability,

@@ -28,9 +28,9 @@ impl Current {
     }
 
     /// Assumes values of parameters while the result lives: tables choose how to read their rows by them.
-    pub(crate) fn assume(self: &Arc<Current>, values: &[ScalarValue]) -> Assumed {
+    pub(crate) fn assume(self: &Arc<Current>, values: &[ScalarValue]) -> AssumedParameters {
         *self.assumed.lock() = Some(values.into());
-        Assumed(Arc::clone(self))
+        AssumedParameters(Arc::clone(self))
     }
 
     /// Values of parameters, while a generic plan is made.
@@ -61,9 +61,9 @@ impl fmt::Debug for Current {
 }
 
 /// Assumes values of parameters as long as it lives.
-pub(crate) struct Assumed(Arc<Current>);
+pub(crate) struct AssumedParameters(Arc<Current>);
 
-impl Drop for Assumed {
+impl Drop for AssumedParameters {
     fn drop(&mut self) {
         *self.0.assumed.lock() = None;
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 /// Result of a statement. Its rows are collected, or come as they are computed ([`Outcome`]).
 #[derive(Clone)]
-pub enum StatementResult<R = Collected> {
+pub enum StatementResult<R = CollectedRows> {
     /// Rows of a query.
     Rows(R),
     /// Rows were changed.
@@ -36,7 +36,7 @@ pub enum StatementResult<R = Collected> {
 
 /// Collected rows.
 #[derive(Debug, Clone)]
-pub struct Collected {
+pub struct CollectedRows {
     /// Columns of the rows.
     pub schema: SchemaRef,
     /// The rows.
@@ -56,7 +56,7 @@ pub enum Short {
     Count(&'static str, u64),
 }
 
-impl Collected {
+impl CollectedRows {
     /// Converts the rows to a stream.
     pub fn stream(self) -> SendableRecordBatchStream {
         let batches = futures::stream::iter(self.batches.into_iter().map(Ok));
@@ -82,7 +82,7 @@ impl From<Short> for StatementResult {
     fn from(short: Short) -> StatementResult {
         match short {
             Short::Rows(schema, batch) => {
-                StatementResult::Rows(Collected { schema, batches: Vec::from_iter(batch) })
+                StatementResult::Rows(CollectedRows { schema, batches: Vec::from_iter(batch) })
             }
             Short::Count(verb, rows) => StatementResult::Count { verb, rows },
         }

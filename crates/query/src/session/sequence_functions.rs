@@ -115,12 +115,12 @@ impl Function {
     }
 
     fn next(&self, name: &str, count: u64) -> Result<Vec<i64>> {
-        draw(&self.catalog, &self.variables, &*self.sequence(name)?, count, self.durability())
+        advance(&self.catalog, &self.variables, &*self.sequence(name)?, count, self.durability())
     }
 
     fn current(&self, name: &str) -> Result<i64> {
         let sequence = self.sequence(name)?;
-        let value = self.variables.drawn.lock().values.get(&sequence.id()).copied();
+        let value = self.variables.sequence_values.lock().values.get(&sequence.id()).copied();
         value.ok_or_else(|| {
             let name = sequence.name();
             Error::coded(
@@ -131,8 +131,8 @@ impl Function {
     }
 
     fn last(&self) -> Result<i64> {
-        let drawn = self.variables.drawn.lock();
-        let value = drawn.last.and_then(|id| drawn.values.get(&id).copied());
+        let advanced = self.variables.sequence_values.lock();
+        let value = advanced.last.and_then(|id| advanced.values.get(&id).copied());
         value.ok_or_else(|| Error::coded("55000", "lastval is not yet defined in this session"))
     }
 
@@ -149,7 +149,7 @@ impl Function {
         }
         self.catalog.set_position(&sequence, Position { last: value, called }, self.durability())?;
         if called {
-            self.variables.drawn.lock().values.insert(sequence.id(), value);
+            self.variables.sequence_values.lock().values.insert(sequence.id(), value);
         }
         Ok(value)
     }
@@ -168,7 +168,7 @@ pub(crate) fn next_values(nextval: &ScalarUDF, name: &str, count: usize) -> Resu
 }
 
 /// Advances a sequence, and remembers the last value for the session.
-pub(crate) fn draw(
+pub(crate) fn advance(
     catalog: &Catalog,
     variables: &SessionVariables,
     sequence: &Sequence,
@@ -177,9 +177,9 @@ pub(crate) fn draw(
 ) -> Result<Vec<i64>> {
     let values = catalog.next_values(sequence, count, durability)?;
     if let Some(&last) = values.last() {
-        let mut drawn = variables.drawn.lock();
-        drawn.values.insert(sequence.id(), last);
-        drawn.last = Some(sequence.id());
+        let mut advanced = variables.sequence_values.lock();
+        advanced.values.insert(sequence.id(), last);
+        advanced.last = Some(sequence.id());
     }
     Ok(values)
 }

@@ -55,7 +55,7 @@ pub(crate) struct SessionVariables {
     /// True if the setting `search_path` has the schema of the tables.
     has_public: AtomicBool,
     /// Values that the session got from sequences.
-    pub(crate) drawn: Mutex<SequenceValues>,
+    pub(crate) sequence_values: Mutex<SequenceValues>,
     /// Longest times that the server allows, in milliseconds, by the names of their settings.
     limits: Mutex<BTreeMap<&'static str, u64>>,
     /// Notices to be sent to the client.
@@ -79,7 +79,7 @@ impl SessionVariables {
             changes: AtomicU64::new(0),
             read_only: AtomicBool::new(false),
             has_public: AtomicBool::new(true),
-            drawn: Mutex::default(),
+            sequence_values: Mutex::default(),
             limits: Mutex::default(),
             notices: Mutex::default(),
         })

@@ -17,7 +17,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::options_text;
 use crate::streaming::replacement;
-use crate::streaming::replanning::Replanning;
+use crate::streaming::replanning::ReplannedTopologies;
 use crate::streaming::starting::{parse, start, stored};
 use crate::streaming::stored_streams;
 use std::sync::Arc;
@@ -160,7 +160,7 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is no source")))?;
     SourceDefinition::new(&parsed)?;
     let users = session.options.topologies.users(|used| used.uses(name));
-    let replanning = Replanning::stop(session, users, |_| true).await?;
+    let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;
     let put = |text: String| {
         let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
         blocking(move || stored_topologies::put_source(&catalog, &name, &text))

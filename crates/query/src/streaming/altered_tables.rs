@@ -23,7 +23,7 @@ use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
 use crate::streaming::dependents::{Dependents, Root};
-use crate::streaming::replanning::Replanning;
+use crate::streaming::replanning::ReplannedTopologies;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Expr,
     Ident, IndexColumn, TableConstraint,
@@ -49,7 +49,8 @@ pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Re
     AlteredTable { session, table: &table }.check(operation).await?;
     let users = session.options.topologies.users(|used| used.uses(&table));
     let planned = session.options.topologies.users(|used| used.planned.contains(&table));
-    let replanning = Replanning::stop(session, users, |user| planned.iter().any(|name| name == user)).await?;
+    let replanning =
+        ReplannedTopologies::stop(session, users, |user| planned.iter().any(|name| name == user)).await?;
     let changed = alter::run(session, alter).await;
     // Those that use a column that is gone were refused, or dropped.
     let checked = if changed.is_ok() && !drops { replanning.check().await } else { Ok(()) };

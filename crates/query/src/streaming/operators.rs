@@ -39,10 +39,10 @@ pub(crate) struct Flow {
 }
 
 /// Column of a projection, and its expression.
-pub(crate) type Computed = (Column, Box<dyn Expression>);
+pub(crate) type ComputedColumn = (Column, Box<dyn Expression>);
 
 /// Stream that is joined with a table by its key.
-struct Keyed {
+struct KeyedStream {
     flow: Flow,
     /// Its columns, and behind them those of `on`: the key.
     stream: Stream,
@@ -502,7 +502,7 @@ impl<'t> Translator<'t> {
     ) -> Result<Flow> {
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
-        let mut projected: Vec<Computed> = Vec::new();
+        let mut projected: Vec<ComputedColumn> = Vec::new();
         // Where each column of the input has gone.
         let mut places: BTreeMap<usize, usize> = BTreeMap::new();
         for (expr, field) in expressions.iter().zip(schema.fields()) {
@@ -541,7 +541,7 @@ impl<'t> Translator<'t> {
     }
 
     /// Stream of the left side of a join with a table by its key, with a copy of the key behind its columns.
-    fn keyed(&mut self, join: &Join) -> Result<Keyed> {
+    fn keyed(&mut self, join: &Join) -> Result<KeyedStream> {
         let table = table_of(&join.right).ok_or_else(by_key)?;
         let table = self.catalog.table(&table)?;
         let schema = table.schema();
@@ -550,7 +550,7 @@ impl<'t> Translator<'t> {
         let left = flow.stream.columns().to_vec();
         let stored = storage(&left);
         let columns = Columns { planned: join.left.schema(), stored: &stored };
-        let mut read: Vec<Computed> = Vec::new();
+        let mut read: Vec<ComputedColumn> = Vec::new();
         for (at, column) in left.iter().enumerate() {
             let column = Column { name: format!("left_{at}"), ..column.clone() };
             read.push((column, Box::new(ColumnExpression(at))));
@@ -571,7 +571,7 @@ impl<'t> Translator<'t> {
             return Err(by_key());
         }
         let (stream, left) = (flow.stream.project(read), left.len());
-        Ok(Keyed { flow, stream, on, left, table })
+        Ok(KeyedStream { flow, stream, on, left, table })
     }
 
     /// Tells whether a join is of a stream with a table, by the whole key of that.
@@ -594,7 +594,7 @@ impl<'t> Translator<'t> {
     /// Join of a stream with a table by its key.
     fn join(&mut self, join: &Join) -> Result<Flow> {
         let kind = if join.join_type == JoinType::Left { JoinKind::Left } else { JoinKind::Inner };
-        let Keyed { flow, stream, on, left, table } = self.keyed(join)?;
+        let KeyedStream { flow, stream, on, left, table } = self.keyed(join)?;
         flow.check_appended("JOIN")?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
         let joined = stream.lookup_join_all(table.name(), &on, kind);
@@ -674,7 +674,7 @@ fn table_of(plan: &LogicalPlan) -> Option<String> {
 
 /// Stream with the names and types of a plan.
 fn named(stream: &Stream, plan: &LogicalPlan) -> Result<Stream> {
-    let mut projected: Vec<Computed> = Vec::new();
+    let mut projected: Vec<ComputedColumn> = Vec::new();
     for (at, field) in plan.schema().fields().iter().enumerate() {
         let data_type = column_type(field.data_type()).ok_or_else(|| {
             Error::unsupported(format!("a column of type {} in a stream", field.data_type()))

@@ -12,7 +12,7 @@
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{Computed, Flow, Translator, plain_column, storage};
+use crate::streaming::operators::{ComputedColumn, Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -183,7 +183,7 @@ impl Translator<'_> {
             partitions_in_dram: GROUPS_IN_DRAM_MAX,
         });
         let rank = all.columns().len() - 1;
-        let projected = (0..width).chain([rank]).map(|from| -> Computed {
+        let projected = (0..width).chain([rank]).map(|from| -> ComputedColumn {
             let mut column = all.columns()[from].clone();
             if let Some(before) = flow.stream.columns().get(from) {
                 column.name.clone_from(&before.name);
@@ -288,7 +288,7 @@ fn check_bounded(ranking: &PlannedRanking<'_>) -> Result<()> {
 /// Columns that a ranking reads: those of a stream, and computed ones behind them.
 struct Read<'c> {
     columns: Columns<'c>,
-    computed: Vec<Computed>,
+    computed: Vec<ComputedColumn>,
 }
 
 impl<'c> Read<'c> {
@@ -298,7 +298,7 @@ impl<'c> Read<'c> {
             .columns()
             .iter()
             .enumerate()
-            .map(|(at, column)| -> Computed { (column.clone(), Box::new(ColumnExpression(at))) });
+            .map(|(at, column)| -> ComputedColumn { (column.clone(), Box::new(ColumnExpression(at))) });
         Read { columns, computed: computed.collect() }
     }
 

@@ -16,24 +16,24 @@ use crate::streaming::starting::{operators, parse, relations_named, start, strea
 use crate::streaming::steps;
 
 /// Topologies that use what is changed.
-pub(crate) struct Replanning<'s> {
+pub(crate) struct ReplannedTopologies<'s> {
     session: &'s SessionCore,
     /// Users that could be planned before.
     users: Vec<String>,
     stopped: Vec<String>,
 }
 
-impl<'s> Replanning<'s> {
+impl<'s> ReplannedTopologies<'s> {
     /// Stops those of the users that depend on what is changed.
     pub(crate) async fn stop(
         session: &'s SessionCore,
         users: Vec<String>,
         depends: impl Fn(&str) -> bool,
-    ) -> Result<Replanning<'s>> {
+    ) -> Result<ReplannedTopologies<'s>> {
         let topologies = &session.options.topologies;
         let stopped: Vec<String> =
             users.iter().filter(|user| depends(user) && topologies.is_running(user)).cloned().collect();
-        let mut replanning = Replanning { session, users: Vec::new(), stopped };
+        let mut replanning = ReplannedTopologies { session, users: Vec::new(), stopped };
         for user in users {
             if !topologies.has_failed(&user) && replanning.check_user(&user).await.is_ok() {
                 replanning.users.push(user);

@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{Computed, Flow, Translator, storage};
+use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::retention::StateTtl;
 use crate::streaming::windows::{Results, free_name, name_of, no_window};
@@ -28,7 +28,7 @@ use std::time::Duration;
 /// Columns that a running aggregate reads.
 #[derive(Default)]
 struct Read {
-    computed: Vec<Computed>,
+    computed: Vec<ComputedColumn>,
     groups: Vec<usize>,
     results: Vec<Results>,
     /// Column of the event time, if groups do not live for ever.
@@ -111,7 +111,7 @@ impl Translator<'_> {
         let all = input.try_running(running);
         let all =
             all.map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
-        let mut projected: Vec<Computed> = Vec::new();
+        let mut projected: Vec<ComputedColumn> = Vec::new();
         for (from, field) in (0..read.groups.len()).zip(aggregate.schema.fields()) {
             let column = Column { name: field.name().clone(), ..all.columns()[from].clone() };
             projected.push((column, Box::new(ColumnExpression(from))));

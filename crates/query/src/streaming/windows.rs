@@ -9,7 +9,7 @@ use crate::streaming::aggregates::{SharedFunction, engine_function};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::late::LateClauses;
-use crate::streaming::operators::{Computed, Flow, Translator, storage};
+use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
@@ -127,7 +127,7 @@ pub(crate) fn assign_windows(flow: &Flow, time: usize, window: &TimeWindow) -> F
 /// Stream with columns for the edges of its sessions, which its aggregate will know.
 pub(crate) fn open_sessions(flow: &Flow, time: usize, window: &TimeWindow) -> Flow {
     let columns = flow.stream.columns();
-    let mut projected: Vec<Computed> = Vec::with_capacity(columns.len() + 2);
+    let mut projected: Vec<ComputedColumn> = Vec::with_capacity(columns.len() + 2);
     for (at, column) in columns.iter().enumerate() {
         projected.push((column.clone(), Box::new(ColumnExpression(at))));
     }
@@ -187,8 +187,8 @@ fn in_order_of_plan(
     groups: usize,
     (is_start, is_end): (IsEdge<'_>, IsEdge<'_>),
     results: &[Results],
-) -> (Vec<Computed>, Option<usize>, Option<usize>) {
-    let mut projected: Vec<Computed> = Vec::new();
+) -> (Vec<ComputedColumn>, Option<usize>, Option<usize>) {
+    let mut projected: Vec<ComputedColumn> = Vec::new();
     let mut at_group = 0;
     let (mut start, mut end) = (None, None);
     for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
@@ -241,7 +241,7 @@ impl Translator<'_> {
         let computed = plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr));
         flow.check_edges(computed.chain(&plan.aggr_expr), planned)?;
         // What the aggregate reads: its groups, its arguments, the event time.
-        let mut read: Vec<Computed> = Vec::new();
+        let mut read: Vec<ComputedColumn> = Vec::new();
         let late_rows = late.table.as_deref().map(|table| (table, late_columns(flow, windows, &mut read)));
         let mut groups: Vec<String> = Vec::new();
         for expr in plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr)) {
@@ -324,7 +324,7 @@ impl Translator<'_> {
         &self,
         expr: &Expr,
         columns: &Columns<'_>,
-        read: &mut Vec<Computed>,
+        read: &mut Vec<ComputedColumn>,
         names: &mut Vec<String>,
     ) -> Result<Results> {
         use datafusion::logical_expr::ExprSchemable;
@@ -386,7 +386,7 @@ impl Translator<'_> {
         called: &AggregateFunctionParams,
         data_type: DataType,
         columns: &Columns<'_>,
-        read: &mut Vec<Computed>,
+        read: &mut Vec<ComputedColumn>,
         names: &mut Vec<String>,
     ) -> Result<Results> {
         let (function, arguments) = engine_function(function, called, columns, data_type)?;
@@ -440,7 +440,7 @@ impl Results {
 
 /// Adds the columns of late rows to what is read first: all of the stream's but the edges of the windows.
 /// Returns them by their names.
-fn late_columns(flow: &Flow, windows: Windows, read: &mut Vec<Computed>) -> Vec<Column> {
+fn late_columns(flow: &Flow, windows: Windows, read: &mut Vec<ComputedColumn>) -> Vec<Column> {
     let mut columns = Vec::new();
     for (at, column) in flow.stream.columns().iter().enumerate() {
         if Some(at) != windows.start && Some(at) != windows.end {
@@ -491,7 +491,7 @@ pub(crate) fn name_of(expr: &Expr, otherwise: &str) -> String {
     }
 }
 
-pub(crate) fn free_name(base: &str, read: &[Computed]) -> String {
+pub(crate) fn free_name(base: &str, read: &[ComputedColumn]) -> String {
     let is_free = |name: &str| {
         name != WINDOW_START && name != WINDOW_END && !read.iter().any(|(column, _)| column.name == name)
     };

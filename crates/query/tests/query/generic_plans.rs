@@ -3,7 +3,7 @@
 use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{Outcome, Prepared, Session, StatementResult};
+use entresol_query::{Outcome, PreparedStatement, Session, StatementResult};
 use futures::TryStreamExt;
 
 /// Queries, with the type of each parameter: `i`nteger of a small range, `t`ext, `n`umber of rows.
@@ -70,7 +70,11 @@ async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-async fn rows_of(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> Vec<String> {
+async fn rows_of(
+    session: &mut Session,
+    statement: &PreparedStatement,
+    values: &[ScalarValue],
+) -> Vec<String> {
     match session.run_prepared(statement, values).await.unwrap() {
         Outcome::Rows(stream) => rows(&stream.try_collect::<Vec<RecordBatch>>().await.unwrap()),
         other => panic!("{other:?}"),
@@ -217,7 +221,7 @@ const CHANGES: [(&str, &str); 8] = [
 ];
 
 /// Verb and count of a statement, or its error.
-async fn count_of(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> String {
+async fn count_of(session: &mut Session, statement: &PreparedStatement, values: &[ScalarValue]) -> String {
     match session.run_prepared(statement, values).await {
         Ok(Outcome::Count { verb, rows }) => format!("{verb} {rows}"),
         Ok(other) => panic!("{other:?}"),
@@ -284,7 +288,7 @@ async fn ends_of_ranges_are_computed_in_each_run() {
     run(&mut session, "INSERT INTO big SELECT i, i % 10 FROM generate_series(1, 60000) g(i)").await;
     let sql = "SELECT count(*), sum(v) FROM big WHERE id BETWEEN $1 AND $1 + 9";
     let statement = session.prepare(sql, &[]).await.unwrap();
-    let from = |statement: &Prepared, from: i64| {
+    let from = |statement: &PreparedStatement, from: i64| {
         [ScalarValue::from(from).cast_to(&statement.parameters()[0]).unwrap()]
     };
     for at in [10, 20, 59_995] {

@@ -4,19 +4,23 @@ use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::datatypes::DataType;
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{Error, Outcome, Prepared, Result, Session};
+use entresol_query::{Error, Outcome, PreparedStatement, Result, Session};
 use futures::TryStreamExt;
 
 async fn run(session: &mut Session, sql: &str) {
     session.execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error}"));
 }
 
-async fn prepared(session: &mut Session, sql: &str) -> Prepared {
+async fn prepared(session: &mut Session, sql: &str) -> PreparedStatement {
     session.prepare(sql, &[]).await.unwrap_or_else(|error| panic!("{sql}: {error}"))
 }
 
 /// Runs a statement; returns rows joined by `;`, or the verb and the count.
-async fn given(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> Result<String> {
+async fn given(
+    session: &mut Session,
+    statement: &PreparedStatement,
+    values: &[ScalarValue],
+) -> Result<String> {
     Ok(match session.run_prepared(statement, values).await? {
         Outcome::Rows(stream) => {
             let batches: Vec<RecordBatch> = stream.try_collect().await?;

@@ -3,7 +3,9 @@
 
 use crate::runner::{TestDatabase, rows};
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{CopyStatement, Outcome, Prepared, Result, STACK_BYTES, Session, VIEW_DEPTH_MAX};
+use entresol_query::{
+    CopyStatement, Outcome, PreparedStatement, Result, STACK_BYTES, Session, VIEW_DEPTH_MAX,
+};
 use futures::TryStreamExt;
 
 async fn run(session: &mut Session, sql: &str) {
@@ -30,7 +32,11 @@ async fn copy_in(session: &mut Session, sql: &str, bytes: &[u8]) -> Result<u64> 
     copy.finish().await
 }
 
-async fn given(session: &mut Session, statement: &Prepared, values: &[ScalarValue]) -> Result<String> {
+async fn given(
+    session: &mut Session,
+    statement: &PreparedStatement,
+    values: &[ScalarValue],
+) -> Result<String> {
     Ok(match session.run_prepared(statement, values).await? {
         Outcome::Rows(stream) => rows(&stream.try_collect::<Vec<_>>().await?).join(";"),
         other => format!("{other:?}"),

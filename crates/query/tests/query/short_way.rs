@@ -4,7 +4,7 @@
 use crate::runner::{TestDatabase, rows};
 use entresol_query::arrow::record_batch::RecordBatch;
 use entresol_query::datafusion::common::ScalarValue;
-use entresol_query::{Collected, Outcome, Session, StatementResult};
+use entresol_query::{CollectedRows, Outcome, Session, StatementResult};
 use futures::TryStreamExt;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -28,7 +28,7 @@ fn columns(batches: &[RecordBatch], schema: &entresol_query::arrow::datatypes::S
 async fn text(session: &mut Session, sql: &str) -> Did {
     match session.execute(sql).await {
         Ok(mut results) => match results.pop().unwrap() {
-            StatementResult::Rows(Collected { schema, batches }) => {
+            StatementResult::Rows(CollectedRows { schema, batches }) => {
                 Did::Rows(columns(&batches, &schema), rows(&batches))
             }
             StatementResult::Count { verb, rows } => Did::Count(format!("{verb} {rows}")),

@@ -28,7 +28,7 @@ pub fn binary_copy(bytes: &[u8]) -> usize {
     let columns = columns();
     let types = &columns[usize::from(*types) % columns.len()];
     let whole = read(types, data, data.len().max(1));
-    assert_eq!(whole, read(types, data, usize::from(*piece).max(1)), "it does not matter how it is cut");
+    assert_eq!(whole, read(types, data, usize::from(*piece).max(1)), "it does not matter how it is split");
     let rows = whole.0;
     if let Some(bytes) = written(types, &rows) {
         assert_eq!(read(types, &bytes, bytes.len()), (rows.clone(), None));

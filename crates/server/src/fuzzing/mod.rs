@@ -19,7 +19,7 @@ mod values;
 use crate::security::scram::{Exchange, Verifier};
 use crate::session::settings;
 use crate::startup;
-use crate::wire::frontend::{self, Bind, First, Frontend};
+use crate::wire::frontend::{self, Bind, FirstPacket, Frontend};
 use bytes::BytesMut;
 
 pub use copy::binary_copy;
@@ -45,8 +45,8 @@ pub fn connection(bytes: &[u8]) -> usize {
     let mut input = BytesMut::from(bytes);
     loop {
         match frontend::next_first(&mut input) {
-            Ok(Some(First::Ssl | First::GssEncryption)) => {}
-            Ok(Some(First::Startup { parameters, .. })) => {
+            Ok(Some(FirstPacket::Ssl | FirstPacket::GssEncryption)) => {}
+            Ok(Some(FirstPacket::Startup { parameters, .. })) => {
                 assert!(parameters.len() <= frontend::FIRST_BYTES_MAX, "as many as there are bytes for");
                 for (name, value) in &parameters {
                     if name == "options" {
@@ -55,7 +55,7 @@ pub fn connection(bytes: &[u8]) -> usize {
                 }
                 break;
             }
-            Ok(Some(First::Cancel { .. }) | None) | Err(_) => return 0,
+            Ok(Some(FirstPacket::Cancel { .. }) | None) | Err(_) => return 0,
         }
     }
     let mut count = 0;
@@ -77,7 +77,7 @@ fn authentication(exchange: Option<Exchange>, bytes: bytes::Bytes) -> Option<Exc
     match exchange {
         None => {
             let first = startup::sasl_initial(bytes).ok()?;
-            let verifier = Verifier::made_up("nobody", b"secret");
+            let verifier = Verifier::made_up("unknown", b"secret");
             Exchange::begin(verifier, &first, "nonce").ok().map(|(exchange, _)| exchange)
         }
         Some(exchange) => {

@@ -42,7 +42,7 @@ pub(super) fn seeds() -> Vec<Vec<u8>> {
         "ALTER USER a PASSWORD NULL; DROP ROLE IF EXISTS a, b; DEALLOCATE PREPARE \"s\"\"1\"; DEALLOCATE all",
         "PREPARE s (int) AS SELECT $1; EXECUTE s(1); DECLARE c CURSOR FOR SELECT nextval('q'); FETCH 5 FROM c; SET a = 'b'",
         "EXPLAIN ANALYZE SELECT sum(a) OVER (PARTITION BY b ORDER BY c ROWS 1 PRECEDING) FROM generate_series(1, 5) g(c) /* /* */ */ -- x",
-        "SELECT * FROM t FOR SYSTEM_TIME AS OF TRANSACTION 5; BEGIN AS OF (SELECT max(m) FROM moments)",
+        "SELECT * FROM t FOR SYSTEM_TIME AS OF TRANSACTION 5; BEGIN AS OF (SELECT max(m) FROM instants)",
     ];
     texts.iter().map(|text| text.as_bytes().to_vec()).collect()
 }

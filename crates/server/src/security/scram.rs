@@ -113,7 +113,7 @@ impl Verifier {
 
 /// A message of the client that is no SCRAM, or asks for something that is not offered.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Malformed(pub(crate) &'static str);
+pub(crate) struct ScramError(pub(crate) &'static str);
 
 /// The server's half of one exchange, after its first answer.
 #[derive(Debug)]
@@ -131,20 +131,20 @@ impl Exchange {
         verifier: Verifier,
         first: &str,
         server_nonce: &str,
-    ) -> Result<(Exchange, String), Malformed> {
+    ) -> Result<(Exchange, String), ScramError> {
         let mut parts = first.splitn(3, ',');
         let (binding, authorisation) = (parts.next().unwrap_or(""), parts.next().unwrap_or(""));
-        let bare = parts.next().ok_or(Malformed("the client's first message ends early"))?;
+        let bare = parts.next().ok_or(ScramError("the client's first message ends early"))?;
         match binding {
             "n" | "y" => {}
-            _ => return Err(Malformed("channel binding is not offered")),
+            _ => return Err(ScramError("channel binding is not offered")),
         }
         if !authorisation.is_empty() {
-            return Err(Malformed("authorization identities are not supported"));
+            return Err(ScramError("authorization identities are not supported"));
         }
         let client_nonce = bare.split(',').find_map(|part| part.strip_prefix("r="));
         let client_nonce =
-            client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(Malformed("the nonce is missing"))?;
+            client_nonce.filter(|nonce| !nonce.is_empty()).ok_or(ScramError("the nonce is missing"))?;
         let nonce = format!("{client_nonce}{server_nonce}");
         let reply = format!("r={nonce},s={},i={}", STANDARD.encode(&verifier.salt), verifier.iterations);
         let header = STANDARD.encode(format!("{binding},,"));
@@ -152,19 +152,19 @@ impl Exchange {
     }
 
     /// Reads the client's proof: the server's last message if it is right, `None` if it is wrong.
-    pub(crate) fn finish(self, last: &str) -> Result<Option<String>, Malformed> {
+    pub(crate) fn finish(self, last: &str) -> Result<Option<String>, ScramError> {
         let (without_proof, proof) =
-            last.rsplit_once(",p=").ok_or(Malformed("the client's last message has no proof"))?;
+            last.rsplit_once(",p=").ok_or(ScramError("the client's last message has no proof"))?;
         let mut parts = without_proof.split(',');
         if parts.next() != Some(&format!("c={}", self.header)) {
-            return Err(Malformed("the channel binding differs"));
+            return Err(ScramError("the channel binding differs"));
         }
         if parts.next() != Some(&format!("r={}", self.nonce)) {
-            return Err(Malformed("the nonce differs"));
+            return Err(ScramError("the nonce differs"));
         }
-        let proof = STANDARD.decode(proof).map_err(|_| Malformed("the proof is not base64"))?;
+        let proof = STANDARD.decode(proof).map_err(|_| ScramError("the proof is not base64"))?;
         let proof: [u8; HASH_BYTES] =
-            proof.try_into().map_err(|_| Malformed("the proof has a wrong length"))?;
+            proof.try_into().map_err(|_| ScramError("the proof has a wrong length"))?;
         let signed = format!("{},{without_proof}", self.signed);
         let signature = hmac_of(&self.verifier.stored_key, signed.as_bytes());
         let mut client_key = proof;

@@ -10,7 +10,8 @@ use crate::values::types::{arrow_type, describe};
 use crate::wire::frontend::{Frontend, Target};
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::query::{
-    CopyStatement, ParsedStatement, Prepared, RoleStatement, StatementKind, StatementText, statements,
+    CopyStatement, ParsedStatement, PreparedStatement, RoleStatement, StatementKind, StatementText,
+    statements,
 };
 use std::sync::Arc;
 
@@ -30,7 +31,7 @@ pub(super) enum Executable {
     Empty,
     Copy(Box<CopyStatement>),
     Roles(Box<RoleStatement>),
-    Session(Prepared),
+    Session(PreparedStatement),
 }
 
 impl Statement {

@@ -24,7 +24,7 @@ use crate::clients::ClientRegistration;
 use crate::error::Report;
 use crate::metrics::add;
 use crate::security::roles::Role;
-use crate::server::{Phase, Shared};
+use crate::server::{Phase, ServerState};
 use crate::socket::{End, Guard, Interrupt, Socket, violation};
 use crate::startup::StartedConnection;
 use crate::wire::backend::Status;
@@ -61,7 +61,7 @@ pub(crate) struct Connection {
     implicit: bool,
     phase: watch::Receiver<Phase>,
     registered: ClientRegistration,
-    shared: Arc<Shared>,
+    shared: Arc<ServerState>,
 }
 
 /// Reason for not carrying out a message.
@@ -110,7 +110,7 @@ fn shutting_down() -> Report {
 }
 
 /// Serves a client until it disconnects, violates the protocol, or the server ends.
-pub(crate) async fn serve(started: StartedConnection, shared: Arc<Shared>) {
+pub(crate) async fn serve(started: StartedConnection, shared: Arc<ServerState>) {
     let StartedConnection { socket, registered, role, settings, session, memory: _memory } = started;
     let phase = shared.phase.clone();
     let client = Arc::clone(&registered.client);

@@ -19,7 +19,7 @@ use crate::values::types::{describe, postgres_type};
 use crate::wire::frontend::Bind;
 use entresol::arrow::datatypes::SchemaRef;
 use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::{CursorUse, Prepared, StatementKind};
+use entresol::query::{CursorUse, PreparedStatement, StatementKind};
 use std::sync::Arc;
 
 /// A statement with its values.
@@ -159,7 +159,7 @@ impl Connection {
                 Ok(false)
             }
             StatementOutput::Rows(rows) => {
-                check_columns(statement.columns.as_ref(), rows.portions.schema())?;
+                check_columns(statement.columns.as_ref(), rows.cursor.schema())?;
                 portal.state = PortalState::Open(rows);
                 Ok(true)
             }
@@ -169,7 +169,7 @@ impl Connection {
     /// Runs FETCH, MOVE or CLOSE if they name a portal; `None` if they do not: then they are the session's.
     pub(super) async fn use_portal(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
     ) -> Result<Option<StatementOutput>, Failure> {
         let (name, rows_max, passes) = match prepared.cursor_use() {
             Some(CursorUse::Fetch(name, rows_max)) => (name, rows_max, false),
@@ -196,10 +196,10 @@ impl Connection {
         }
         let PortalState::Open(rows) = &mut portal.state else { return Ok(None) };
         let given = if passes {
-            let passed = self.socket.guarded(&mut self.guard, rows.portions.skip(rows_max)).await??;
+            let passed = self.socket.guarded(&mut self.guard, rows.cursor.skip(rows_max)).await??;
             StatementOutput::Done(count_tag("MOVE", passed))
         } else {
-            let taken = self.socket.guarded(&mut self.guard, rows.portions.take(rows_max)).await??;
+            let taken = self.socket.guarded(&mut self.guard, rows.cursor.take(rows_max)).await??;
             StatementOutput::rows(taken.stream(), None)
         };
         self.portals.insert(name.to_owned(), portal);
@@ -207,7 +207,7 @@ impl Connection {
     }
 
     /// The columns of a FETCH from a portal.
-    pub(super) fn fetched_columns(&self, prepared: &Prepared) -> Option<SchemaRef> {
+    pub(super) fn fetched_columns(&self, prepared: &PreparedStatement) -> Option<SchemaRef> {
         let Some(CursorUse::Fetch(name, _)) = prepared.cursor_use() else { return None };
         self.portals.get(name)?.statement.columns.clone()
     }

@@ -10,14 +10,14 @@ use crate::values::types::describe;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
 use entresol::query::{
-    Error as QueryError, Outcome, ParsedStatement, Prepared, ResultCursor, SessionStatement, Short,
+    Error as QueryError, Outcome, ParsedStatement, PreparedStatement, ResultCursor, SessionStatement, Short,
     StatementKind, StatementText, statements,
 };
 use std::time::Instant;
 
 /// Rows that are being sent.
 pub(super) struct Rows {
-    pub(super) portions: ResultCursor,
+    pub(super) cursor: ResultCursor,
     /// Verb for the tag at the end, if these are rows that a write returned.
     pub(super) verb: Option<&'static str>,
     /// Number of rows sent.
@@ -37,8 +37,8 @@ impl StatementOutput {
 }
 
 impl Rows {
-    pub(super) fn new(portions: ResultCursor, verb: Option<&'static str>) -> Rows {
-        Rows { portions, verb, sent: 0 }
+    pub(super) fn new(cursor: ResultCursor, verb: Option<&'static str>) -> Rows {
+        Rows { cursor, verb, sent: 0 }
     }
 }
 
@@ -122,14 +122,14 @@ impl Connection {
     /// Runs a statement and sends its result.
     async fn answer(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<(), Failure> {
         match self.start(prepared, kind, values).await? {
             StatementOutput::Done(tag) => self.socket.out.complete(&tag),
             StatementOutput::Rows(mut rows) => {
-                self.socket.out.columns(describe(rows.portions.schema(), &[]));
+                self.socket.out.columns(describe(rows.cursor.schema(), &[]));
                 self.send(&mut rows, &[], usize::MAX).await?;
                 let tag = rows_tag(kind, &rows);
                 self.socket.out.complete(&tag);
@@ -166,7 +166,7 @@ impl Connection {
         &mut self,
         parsed: SessionStatement,
         types: &[Option<entresol::arrow::datatypes::DataType>],
-    ) -> Result<Prepared, Failure> {
+    ) -> Result<PreparedStatement, Failure> {
         let preparing = self.session.prepare_statement(parsed, types);
         Ok(self.socket.guarded(&mut self.guard, preparing).await??)
     }
@@ -194,7 +194,7 @@ impl Connection {
     }
 
     /// DEALLOCATE of one statement that was prepared by message: both kinds of names are the same to clients.
-    pub(super) fn deallocated(&mut self, prepared: &Prepared) -> bool {
+    pub(super) fn deallocated(&mut self, prepared: &PreparedStatement) -> bool {
         let Some(name) = prepared.deallocated() else { return false };
         let found = !name.is_empty() && self.statements.remove(name).is_some();
         if found {
@@ -206,7 +206,7 @@ impl Connection {
     /// Starts a statement: its first rows are not computed yet if it is a query.
     pub(super) async fn start(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<StatementOutput, Failure> {
@@ -301,9 +301,9 @@ impl Connection {
     ) -> Result<bool, Failure> {
         let mut left = rows_max;
         while left > 0 {
-            let portions = &mut sending.portions;
-            let Some((batch, from)) = portions.at_hand() else {
-                if portions.is_over() || !self.socket.guarded_rows(&mut self.guard, portions.fill()).await?? {
+            let cursor = &mut sending.cursor;
+            let Some((batch, from)) = cursor.at_hand() else {
+                if cursor.is_over() || !self.socket.guarded_rows(&mut self.guard, cursor.fill()).await?? {
                     return Ok(false);
                 }
                 continue;
@@ -311,7 +311,7 @@ impl Connection {
             let zone = self.settings.zone;
             let written =
                 rows::write(batch, formats, zone, from, left, SEND_BYTES, &mut self.socket.out.bytes)?;
-            portions.consume(written);
+            cursor.consume(written);
             sending.sent += written as u64;
             add(&self.shared.metrics.rows_sent_total, written as u64);
             left -= written;

@@ -15,7 +15,7 @@
 //! evicted.
 
 use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::{Literal, Prepared, Session, fingerprint};
+use entresol::query::{Literal, PreparedStatement, Session, fingerprint};
 use std::collections::HashMap;
 
 /// Maximum number of fingerprints of a connection.
@@ -37,7 +37,7 @@ pub(super) struct StatementCache {
 #[derive(Debug)]
 struct CachedStatement {
     /// `None`: it is not of the fast path.
-    prepared: Option<Prepared>,
+    prepared: Option<PreparedStatement>,
     /// The version of the catalog.
     version: u64,
     used: u64,
@@ -50,7 +50,11 @@ impl StatementCache {
     }
 
     /// The prepared statement for a query text, with its values; `None` if there is none.
-    pub(super) fn find(&mut self, session: &mut Session, sql: &str) -> Option<(Prepared, Vec<ScalarValue>)> {
+    pub(super) fn find(
+        &mut self,
+        session: &mut Session,
+        sql: &str,
+    ) -> Option<(PreparedStatement, Vec<ScalarValue>)> {
         self.literals.clear();
         if sql.len() > STATEMENT_BYTES_MAX || !fingerprint(sql, &mut self.text, &mut self.literals) {
             return None;
@@ -78,13 +82,13 @@ impl StatementCache {
         Some((prepared, values))
     }
 
-    fn keep(&mut self, shape: CachedStatement) {
+    fn keep(&mut self, statement: CachedStatement) {
         if self.statements.len() >= STATEMENTS_MAX && !self.statements.contains_key(&self.text) {
-            let oldest = self.statements.iter().min_by_key(|(_, shape)| shape.used);
+            let oldest = self.statements.iter().min_by_key(|(_, statement)| statement.used);
             if let Some(oldest) = oldest.map(|(text, _)| text.clone()) {
                 self.statements.remove(&oldest);
             }
         }
-        self.statements.insert(self.text.clone(), shape);
+        self.statements.insert(self.text.clone(), statement);
     }
 }

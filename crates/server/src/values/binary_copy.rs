@@ -66,13 +66,13 @@ pub(crate) struct Reader {
     /// Type of each column on the wire, and in Arrow.
     columns: Vec<(Type, DataType)>,
     rest: BytesMut,
-    expects: Expects,
+    expects: ExpectedBytes,
     /// The rows that were read.
     rows: u64,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Expects {
+enum ExpectedBytes {
     Header,
     /// Remaining bytes of the header's extension.
     Extension(usize),
@@ -89,7 +89,7 @@ impl Reader {
     /// Rows of these columns.
     pub(crate) fn new(fields: &[Field]) -> Reader {
         let columns = fields.iter().map(|field| (declared(field).0, field.data_type().clone())).collect();
-        Reader { columns, rest: BytesMut::new(), expects: Expects::Header, rows: 0 }
+        Reader { columns, rest: BytesMut::new(), expects: ExpectedBytes::Header, rows: 0 }
     }
 
     /// The row that is being read, from 1.
@@ -106,7 +106,7 @@ impl Reader {
     pub(crate) fn next(&mut self) -> Outcome<Option<Vec<ScalarValue>>> {
         loop {
             match self.expects {
-                Expects::Header if self.rest.len() < HEADER_BYTES => {
+                ExpectedBytes::Header if self.rest.len() < HEADER_BYTES => {
                     // Data of another format is refused at its first bytes.
                     let seen = self.rest.len().min(SIGNATURE.len());
                     return if self.rest[..seen] == SIGNATURE[..seen] {
@@ -115,28 +115,28 @@ impl Reader {
                         Err(malformed("COPY file signature not recognized"))
                     };
                 }
-                Expects::Header => self.header()?,
-                Expects::Extension(left) => {
+                ExpectedBytes::Header => self.header()?,
+                ExpectedBytes::Extension(left) => {
                     let here = left.min(self.rest.len());
                     self.rest.advance(here);
                     if here < left {
-                        self.expects = Expects::Extension(left - here);
+                        self.expects = ExpectedBytes::Extension(left - here);
                         return Ok(None);
                     }
-                    self.expects = Expects::Row;
+                    self.expects = ExpectedBytes::Row;
                 }
-                Expects::Row => {
+                ExpectedBytes::Row => {
                     if self.rest.len() >= 2 && self.rest[..2] == TRAILER {
                         self.rest.advance(2);
-                        self.expects = Expects::End;
+                        self.expects = ExpectedBytes::End;
                         continue;
                     }
                     let row = self.take_row()?;
                     self.rows += u64::from(row.is_some());
                     return Ok(row);
                 }
-                Expects::End if self.rest.is_empty() => return Ok(None),
-                Expects::End => return Err(malformed("received copy data after EOF marker")),
+                ExpectedBytes::End if self.rest.is_empty() => return Ok(None),
+                ExpectedBytes::End => return Err(malformed("received copy data after EOF marker")),
             }
         }
     }
@@ -144,8 +144,8 @@ impl Reader {
     /// The end of the data.
     pub(crate) fn finish(&self) -> Outcome<()> {
         // A file may end between rows, as before there were trailers.
-        let between = self.expects == Expects::Row && self.rest.is_empty();
-        if between || self.expects == Expects::End {
+        let between = self.expects == ExpectedBytes::Row && self.rest.is_empty();
+        if between || self.expects == ExpectedBytes::End {
             Ok(())
         } else {
             Err(malformed("unexpected EOF in COPY data"))
@@ -161,8 +161,9 @@ impl Reader {
             return Err(malformed("unrecognized critical flags in COPY file header"));
         }
         let extension = usize::try_from(self.rest.get_i32());
-        self.expects =
-            Expects::Extension(extension.map_err(|_| malformed("invalid COPY file header (wrong length)"))?);
+        self.expects = ExpectedBytes::Extension(
+            extension.map_err(|_| malformed("invalid COPY file header (wrong length)"))?,
+        );
         Ok(())
     }
 

@@ -8,7 +8,7 @@ use crate::error::{Outcome, Report};
 use bytes::Bytes;
 use entresol::arrow::datatypes::{DataType, IntervalMonthDayNano};
 use entresol::query::datafusion::common::ScalarValue;
-use entresol::query::parse_moment;
+use entresol::query::parse_instant;
 use entresol::tables::calendar::{parse_timestamp, without_zone};
 use entresol::tables::{Interval, IntervalError};
 use pgwire::api::Type;
@@ -131,7 +131,7 @@ fn from_text(text: &str, of: &Type, wanted: &DataType, zone: &str) -> Outcome<Sc
         Type::TIMESTAMP if let Some(micros) = parse_timestamp(trimmed) => {
             ScalarValue::TimestampMicrosecond(Some(micros), None)
         }
-        Type::TIMESTAMPTZ if let Some(micros) = parse_moment(trimmed, zone) => {
+        Type::TIMESTAMPTZ if let Some(micros) = parse_instant(trimmed, zone) => {
             ScalarValue::TimestampMicrosecond(Some(micros), Some(zone.into()))
         }
         Type::INTERVAL => interval_of(text)?,
@@ -307,12 +307,13 @@ mod tests {
         assert_eq!(at("+02"), at(""));
         assert_eq!(text("2024-01-01 12:30", Type::TIMESTAMP, &stamp), at(""));
         assert_eq!(text("2024-01-01 12:30:00.1234567", Type::TIMESTAMP, &stamp), at(".123456"));
-        let moment = DataType::Timestamp(entresol::arrow::datatypes::TimeUnit::Microsecond, Some(UTC.into()));
-        let noon = text("2024-01-01 12:00:00Z", Type::TIMESTAMPTZ, &moment);
+        let instant =
+            DataType::Timestamp(entresol::arrow::datatypes::TimeUnit::Microsecond, Some(UTC.into()));
+        let noon = text("2024-01-01 12:00:00Z", Type::TIMESTAMPTZ, &instant);
         for same in ["2024-01-01 12:00", " 2024-01-01T14:00+02 ", "2024-01-01 13:00:00 Europe/Berlin"] {
-            assert_eq!(text(same, Type::TIMESTAMPTZ, &moment), noon, "{same}");
+            assert_eq!(text(same, Type::TIMESTAMPTZ, &instant), noon, "{same}");
         }
-        assert_eq!(text("noon", Type::TIMESTAMPTZ, &moment).unwrap_err().code, "22007");
+        assert_eq!(text("noon", Type::TIMESTAMPTZ, &instant).unwrap_err().code, "22007");
         let interval = DataType::Interval(entresol::arrow::datatypes::IntervalUnit::MonthDayNano);
         let span =
             ScalarValue::IntervalMonthDayNano(Some(IntervalMonthDayNano::new(0, 3, 14_706_000_000_000)));

@@ -73,8 +73,8 @@ impl Zone {
     /// Seconds that its clocks are ahead of UTC at an instant; 0 where the calendar ends.
     fn ahead(self, microseconds: i64) -> i64 {
         let local = self.0.and_then(|zone| {
-            let moment = as_datetime_with_timezone::<TimestampMicrosecondType>(microseconds, zone)?;
-            Some((moment.naive_local() - moment.naive_utc()).num_seconds())
+            let instant = as_datetime_with_timezone::<TimestampMicrosecondType>(microseconds, zone)?;
+            Some((instant.naive_local() - instant.naive_utc()).num_seconds())
         });
         local.unwrap_or(0)
     }

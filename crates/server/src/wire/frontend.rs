@@ -216,7 +216,7 @@ impl Body {
 
 /// First packet of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum First {
+pub(crate) enum FirstPacket {
     Ssl,
     GssEncryption,
     Cancel { pid: i32, key: Bytes },
@@ -227,7 +227,7 @@ pub(crate) enum First {
 pub(crate) const FIRST_BYTES_MAX: usize = 10_000;
 
 /// Splits the first packet, which has no type, off `input`.
-pub(crate) fn next_first(input: &mut BytesMut) -> Result<Option<First>, Violation> {
+pub(crate) fn next_first(input: &mut BytesMut) -> Result<Option<FirstPacket>, Violation> {
     let Some(length) = input.first_chunk::<4>() else { return Ok(None) };
     let length = u32::from_be_bytes(*length) as usize;
     if !(8..=FIRST_BYTES_MAX).contains(&length) {
@@ -239,15 +239,15 @@ pub(crate) fn next_first(input: &mut BytesMut) -> Result<Option<First>, Violatio
     let mut body = Body(input.split_to(length).freeze());
     body.i32()?;
     match (body.u16()?, body.u16()?) {
-        (1234, 5679) => Ok(Some(First::Ssl)),
-        (1234, 5680) => Ok(Some(First::GssEncryption)),
-        (1234, 5678) => Ok(Some(First::Cancel { pid: body.i32()?, key: body.0 })),
+        (1234, 5679) => Ok(Some(FirstPacket::Ssl)),
+        (1234, 5680) => Ok(Some(FirstPacket::GssEncryption)),
+        (1234, 5678) => Ok(Some(FirstPacket::Cancel { pid: body.i32()?, key: body.0 })),
         (3, minor) => {
             let mut parameters = Vec::new();
             loop {
                 let name = body.string()?;
                 if name.is_empty() {
-                    return Ok(Some(First::Startup { minor, parameters }));
+                    return Ok(Some(FirstPacket::Startup { minor, parameters }));
                 }
                 parameters.push((name, body.string()?));
             }

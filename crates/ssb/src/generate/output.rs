@@ -28,7 +28,7 @@ pub(super) fn write_table(
     threads: usize,
     progress: &mut Progress,
 ) -> Result<(u64, u64)> {
-    let partial = Partial { path: partial_path(path) };
+    let partial = PartialFile { path: partial_path(path) };
     let failed = |error| Error::file("write", &partial.path, error);
     let mut file = File::create(&partial.path).map_err(failed)?;
     let chunks = rows.units().div_ceil(CHUNK_UNITS);
@@ -75,11 +75,11 @@ fn partial_path(path: &Path) -> PathBuf {
 }
 
 /// File that is removed, unless it was renamed.
-struct Partial {
+struct PartialFile {
     path: PathBuf,
 }
 
-impl Drop for Partial {
+impl Drop for PartialFile {
     fn drop(&mut self) {
         // It is not there any more if the table is complete.
         let _ = fs::remove_file(&self.path);

@@ -5,7 +5,7 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-type Drawn = Result<(), DrawingAreaErrorKind<std::io::Error>>;
+type DrawingResult = Result<(), DrawingAreaErrorKind<std::io::Error>>;
 
 const HEIGHT: u32 = 360;
 const QUERY_WIDTH: u32 = 64;
@@ -30,7 +30,7 @@ pub fn render(report: &Report) -> String {
     svg
 }
 
-fn draw(root: &Area<'_>, report: &Report) -> Drawn {
+fn draw(root: &Area<'_>, report: &Report) -> DrawingResult {
     let timed: Vec<_> =
         report.queries.iter().filter(|query| !matches!(query.verdict, Verdict::Failed(_))).collect();
     let times = timed.iter().flat_map(|query| [Some(query.first_ms), query.median_ms()]);

@@ -19,7 +19,7 @@
 use crate::boundary::OnError;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
-use crate::execution::committer::Committed;
+use crate::execution::committer::CommitResult;
 use crate::execution::dropped::DroppedTuples;
 use crate::execution::epoch::{Epoch, Input, SealedEpoch};
 use crate::execution::epoch_transaction::EpochTransaction;
@@ -38,7 +38,7 @@ const ABORT_WAIT_MS: u64 = 10;
 
 /// Outcome of the sealed epoch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Settled {
+pub(super) enum EpochOutcome {
     /// There was none, or it is committed; the open epoch is as it was.
     Before,
     /// Commit that had failed and was retried; the open epoch was computed again.
@@ -91,10 +91,10 @@ impl Executor {
         while !self.epoch.doomed {
             let withheld = self.epoch.withheld.as_ref().map(Error::to_string);
             match self.try_commit() {
-                Ok(Settled::Before) => {
+                Ok(EpochOutcome::Before) => {
                     return withheld.map_or(Ok(()), |reason| Err(Error::EarlyResultsRefused { reason }));
                 }
-                Ok(Settled::Again) => (),
+                Ok(EpochOutcome::Again) => (),
                 Err(error) if self.may_be_of_due_results(&error) => self.withhold(error)?,
                 Err(error) => self.recover(error)?,
             }
@@ -111,7 +111,7 @@ impl Executor {
     /// Computes the epoch again without the results that are due: if it commits then, the error is theirs, and ends the
     /// topology; else it is one of the open input.
     fn withhold(&mut self, error: Error) -> Result<()> {
-        if self.settle()? == Settled::Again {
+        if self.settle()? == EpochOutcome::Again {
             return Ok(());
         }
         self.roll_back();
@@ -124,15 +124,15 @@ impl Executor {
 
     /// Passes the commit punctuation through all operators and commits, or hands the commit over. If the epoch was
     /// computed again meanwhile it has to be tried again.
-    fn try_commit(&mut self) -> Result<Settled> {
+    fn try_commit(&mut self) -> Result<EpochOutcome> {
         let start_ns = self.env().now_ns();
         let transaction = self.epoch_transaction()?;
         let (counts, quiet, now) = (&self.epoch.counts, &self.quiet[..], self.now());
         let withholds = self.epoch.withheld.is_some();
         let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet, withholds };
         self.dataflow.commit(&context)?;
-        if self.settle()? == Settled::Again {
-            return Ok(Settled::Again);
+        if self.settle()? == EpochOutcome::Again {
+            return Ok(EpochOutcome::Again);
         }
         let transaction = transaction.get()?;
         self.dataflow.write_skipped(transaction)?;
@@ -152,7 +152,7 @@ impl Executor {
             let epoch = std::mem::replace(&mut self.epoch, next);
             let event_time = self.event_time;
             self.sealed = Some(SealedEpoch { epoch, pending, start_ns, event_time });
-            return Ok(Settled::Before);
+            return Ok(EpochOutcome::Before);
         }
         let commit = transaction.commit(durability)?;
         self.seal();
@@ -162,7 +162,7 @@ impl Executor {
         let noted = self.note_committed(&epoch, commit, elapsed_ns, self.event_time);
         epoch.clear();
         self.epoch = epoch;
-        noted.map(|()| Settled::Before)
+        noted.map(|()| EpochOutcome::Before)
     }
 
     /// Ends the epoch for operators and sources: what comes is of the next one.
@@ -172,15 +172,15 @@ impl Executor {
     }
 
     /// Waits for the commit of the sealed epoch, and notes it; retries the epoch if it has failed.
-    pub(super) fn settle(&mut self) -> Result<Settled> {
-        let Some(sealed) = self.sealed.take() else { return Ok(Settled::Before) };
+    pub(super) fn settle(&mut self) -> Result<EpochOutcome> {
+        let Some(sealed) = self.sealed.take() else { return Ok(EpochOutcome::Before) };
         match sealed.pending.take() {
             Ok((commit, end_ns)) => {
                 let elapsed_ns = end_ns.saturating_sub(sealed.start_ns);
                 self.note_committed(&sealed.epoch, commit, elapsed_ns, sealed.event_time)?;
-                Ok(Settled::Before)
+                Ok(EpochOutcome::Before)
             }
-            Err(error) => self.retry_sealed(sealed.epoch, error).map(|()| Settled::Again),
+            Err(error) => self.retry_sealed(sealed.epoch, error).map(|()| EpochOutcome::Again),
         }
     }
 
@@ -239,7 +239,7 @@ impl Executor {
 
     /// Handles an error within the open epoch: retries it, dooms it, or returns the error.
     pub(super) fn recover(&mut self, error: Error) -> Result<()> {
-        if self.settle()? == Settled::Again {
+        if self.settle()? == EpochOutcome::Again {
             // The error may be that the epoch before has failed; any other one comes again.
             return Ok(());
         }
@@ -397,7 +397,7 @@ impl Executor {
     /// Waits for a commit that runs, and rolls back the rest, behind an error that ends the topology.
     pub(super) fn end_with_error(&mut self) {
         if let Some(sealed) = self.sealed.take() {
-            let outcome: Committed = sealed.pending.take();
+            let outcome: CommitResult = sealed.pending.take();
             if let Ok((commit, end_ns)) = outcome {
                 let elapsed_ns = end_ns.saturating_sub(sealed.start_ns);
                 let noted = self.note_committed(&sealed.epoch, commit, elapsed_ns, sealed.event_time);

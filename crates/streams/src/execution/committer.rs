@@ -24,7 +24,7 @@ pub(crate) struct Committer {
 }
 
 /// A commit, and the time of the clock at its end.
-pub(crate) type Committed = Result<(Commit, u64)>;
+pub(crate) type CommitResult = Result<(Commit, u64)>;
 
 /// Commit that was handed over.
 #[derive(Default)]
@@ -37,7 +37,7 @@ pub(crate) struct PendingCommit {
 enum Outcome {
     #[default]
     Open,
-    Ended(Committed),
+    Ended(CommitResult),
     /// Taken by the topology; true if it succeeded.
     Taken(bool),
 }
@@ -51,7 +51,7 @@ struct Request {
 }
 
 impl PendingCommit {
-    fn end(&self, outcome: Committed) {
+    fn end(&self, outcome: CommitResult) {
         let mut held = self.outcome.lock();
         if matches!(*held, Outcome::Open) {
             *held = Outcome::Ended(outcome);
@@ -72,7 +72,7 @@ impl PendingCommit {
     }
 
     /// Waits for the end and takes the outcome; the topology does it once.
-    pub(crate) fn take(&self) -> Committed {
+    pub(crate) fn take(&self) -> CommitResult {
         let succeeded = self.wait();
         match std::mem::replace(&mut *self.outcome.lock(), Outcome::Taken(succeeded)) {
             Outcome::Ended(outcome) => outcome,

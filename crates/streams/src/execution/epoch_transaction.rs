@@ -19,7 +19,7 @@ pub(crate) struct EpochTransaction {
     begun: OnceLock<Arc<Transaction>>,
     /// Commit of the epoch before, if it may still run.
     before: Option<Arc<PendingCommit>>,
-    collected: Mutex<Option<Collected>>,
+    collected: Mutex<Option<CollectedWrites>>,
 }
 
 /// Rows that a part of an operator upserts.
@@ -48,7 +48,7 @@ impl PartRows {
 }
 
 /// Writes and votes that the transaction takes over when it begins.
-struct Collected {
+struct CollectedWrites {
     writes: DetachedWrites,
     /// Tables that are written, as they were defined then.
     tables: Vec<Arc<Table>>,
@@ -56,7 +56,7 @@ struct Collected {
     votes: Vec<Arc<Table>>,
 }
 
-impl Collected {
+impl CollectedWrites {
     /// Gives the writes and votes to a transaction.
     fn give(self, transaction: &Transaction) -> Result<()> {
         self.tables.iter().try_for_each(|table| table.check_detached(transaction))?;
@@ -78,7 +78,7 @@ impl EpochTransaction {
     /// Transaction that begins when it is needed, behind a commit.
     pub(crate) fn behind(catalog: &Arc<Catalog>, before: Option<Arc<PendingCommit>>) -> EpochTransaction {
         let writes = DetachedWrites::new(catalog.context());
-        let collected = Collected { writes, tables: Vec::new(), votes: Vec::new() };
+        let collected = CollectedWrites { writes, tables: Vec::new(), votes: Vec::new() };
         EpochTransaction {
             catalog: Arc::clone(catalog),
             begun: OnceLock::new(),
@@ -129,7 +129,7 @@ impl EpochTransaction {
         write: impl FnOnce(&mut DetachedWrites) -> entresol_tables::Result<bool>,
     ) -> Result<bool> {
         let mut collected = self.collected.lock();
-        let Some(Collected { writes, tables, .. }) = collected.as_mut() else { return Ok(false) };
+        let Some(CollectedWrites { writes, tables, .. }) = collected.as_mut() else { return Ok(false) };
         let is_collected = write(writes)?;
         if is_collected && !tables.iter().any(|other| Arc::ptr_eq(other, table)) {
             tables.push(Arc::clone(table));

@@ -60,7 +60,7 @@ pub(crate) struct DividedState {
 /// Thread that works on a part.
 struct Worker {
     tasks: Option<Sender<Task>>,
-    done: Receiver<Done>,
+    done: Receiver<PartResult>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -72,15 +72,15 @@ struct Task {
     epoch: Arc<EpochTransaction>,
 }
 
-struct Done {
+struct PartResult {
     part: Box<WindowState>,
     written: Result<Vec<PartRows>>,
 }
 
 impl Task {
-    fn run(mut self) -> Done {
+    fn run(mut self) -> PartResult {
         let written = self.work();
-        Done { part: self.part, written }
+        PartResult { part: self.part, written }
     }
 
     fn work(&mut self) -> Result<Vec<PartRows>> {
@@ -241,7 +241,7 @@ impl DividedState {
         let done = own.into_iter().map(|(number, task)| (number, Some(task.run()))).collect::<Vec<_>>();
         let back = lent.into_iter().map(|number| (number, self.workers[number - 1].done.recv().ok()));
         for (number, done) in done.into_iter().chain(back.collect::<Vec<_>>()) {
-            let Some(Done { part, written }) = done else {
+            let Some(PartResult { part, written }) = done else {
                 results.push(Err(self.panicked()));
                 continue;
             };

@@ -174,7 +174,7 @@ pub trait Operator: Send {
     /// Processes tuples from one of the inputs.
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()>;
 
-    /// Returns true if a batch may be cut anywhere, and one that failed has left nothing but writes in the transaction.
+    /// Returns true if a batch may be split anywhere, and one that failed has left nothing but writes in the transaction.
     fn takes_each_tuple_alone(&self) -> bool {
         false
     }

@@ -78,7 +78,7 @@ pub(crate) struct ClosedSessions {
 
 /// Tuples of a batch that have a session, and were not added to it yet.
 #[derive(Default)]
-struct Pending {
+struct PendingTuples {
     rows: Vec<u32>,
     slots: Vec<u32>,
 }
@@ -108,7 +108,7 @@ pub(crate) struct SessionState {
     changed: HashSet<GroupKey>,
     /// Groups that an abort has dropped from DRAM.
     dropped: Vec<GroupKey>,
-    pending: Pending,
+    pending: PendingTuples,
     bytes: usize,
     memory: Option<MemoryReservation>,
     loaded: bool,
@@ -146,7 +146,7 @@ impl SessionState {
             deleted: Vec::new(),
             changed: HashSet::new(),
             dropped: Vec::new(),
-            pending: Pending::default(),
+            pending: PendingTuples::default(),
             bytes: 0,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
@@ -162,7 +162,7 @@ impl SessionState {
     pub(crate) fn aborted(&mut self) {
         self.touched.clear();
         self.deleted.clear();
-        self.pending = Pending::default();
+        self.pending = PendingTuples::default();
         for key in std::mem::take(&mut self.changed) {
             for slot in self.groups.remove(&key).unwrap_or_default() {
                 self.release(slot);
@@ -449,7 +449,7 @@ impl SessionState {
 
     /// Adds the tuples that have a session to its accumulators.
     pub(crate) fn add_pending(&mut self, tuples: &RecordBatch) -> Result<()> {
-        let Pending { rows, slots } = std::mem::take(&mut self.pending);
+        let PendingTuples { rows, slots } = std::mem::take(&mut self.pending);
         if rows.is_empty() {
             return Ok(());
         }

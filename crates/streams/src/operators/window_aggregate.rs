@@ -137,7 +137,7 @@ pub(crate) enum EarlyWindows {
 }
 
 /// Tuples of a batch by their windows.
-struct Assigned {
+struct WindowAssignment {
     windows: Vec<(EventTime, Rows)>,
     watermark: EventTime,
     late: Vec<u32>,
@@ -168,13 +168,14 @@ impl WindowAggregate {
         times: &[i64],
         edges: Option<&[i64]>,
         before: EventTime,
-    ) -> Assigned {
+    ) -> WindowAssignment {
         if edges.is_none()
             && let Some(assigned) = self.assign_to_one(context, times, before)
         {
             return assigned;
         }
-        let mut assigned = Assigned { windows: Vec::new(), watermark: before, late: Vec::new(), future: 0 };
+        let mut assigned =
+            WindowAssignment { windows: Vec::new(), watermark: before, late: Vec::new(), future: 0 };
         let mut places: HashMap<EventTime, usize> = HashMap::new();
         let mut last = 0;
         // Of the window of the last tuple.
@@ -215,7 +216,12 @@ impl WindowAggregate {
     }
 
     /// Assigns tuples of one source that are all of one window, and not late.
-    fn assign_to_one(&mut self, context: &Context<'_>, times: &[i64], before: EventTime) -> Option<Assigned> {
+    fn assign_to_one(
+        &mut self,
+        context: &Context<'_>,
+        times: &[i64],
+        before: EventTime,
+    ) -> Option<WindowAssignment> {
         if self.progress.is_of_several() {
             return None;
         }
@@ -229,7 +235,7 @@ impl WindowAggregate {
             return None;
         }
         let watermark = before.max(self.span.watermark_after(greatest));
-        Some(Assigned { windows: vec![(anchor, Rows::All)], watermark, late: Vec::new(), future: 0 })
+        Some(WindowAssignment { windows: vec![(anchor, Rows::All)], watermark, late: Vec::new(), future: 0 })
     }
 
     /// Closes the windows that end behind one watermark, up to another, and sends their results; removes those that

@@ -78,7 +78,7 @@ pub struct TcpSource {
 }
 
 /// Batch of a connection.
-struct Received {
+struct ReceivedBatch {
     tuples: RecordBatch,
     rejects: Vec<Reject>,
     /// Lines of its connection up to its end, if they are acknowledged.
@@ -87,7 +87,7 @@ struct Received {
 
 /// Thread that makes connections.
 struct Reader {
-    batches: Receiver<Result<Received>>,
+    batches: Receiver<Result<ReceivedBatch>>,
     thread: Option<JoinHandle<()>>,
     stop: Arc<AtomicBool>,
 }
@@ -137,7 +137,7 @@ impl Source for TcpSource {
 
     fn next(&mut self, _tuples_max: usize) -> Result<Next> {
         let Some(reader) = &self.reader else { return Ok(Next::End) };
-        let Received { tuples, rejects, sent } = match reader.batches.recv_timeout(WAIT) {
+        let ReceivedBatch { tuples, rejects, sent } = match reader.batches.recv_timeout(WAIT) {
             Ok(received) => received?,
             Err(RecvTimeoutError::Timeout) => return Ok(Next::Idle),
             Err(RecvTimeoutError::Disconnected) => return Ok(Next::End),
@@ -186,7 +186,7 @@ struct Connections {
     endpoint: TcpEndpoint,
     parser: LineParser,
     acknowledges: bool,
-    sender: Sender<Result<Received>>,
+    sender: Sender<Result<ReceivedBatch>>,
     stop: Arc<AtomicBool>,
 }
 
@@ -250,7 +250,7 @@ impl Connections {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(READ_WAIT))?;
         let sender = if self.acknowledges { Some(LineSender::of(&stream)?) } else { None };
-        let mut made = Made::new(&self.parser, sender);
+        let mut made = PartialBatch::new(&self.parser, sender);
         let mut lines = LineBuffer::default();
         let mut bytes = vec![0; READ_BYTES];
         let result = loop {
@@ -276,7 +276,7 @@ impl Connections {
     }
 
     /// Makes tuples of bytes and sends them; returns false if the topology has stopped.
-    fn take(&self, lines: &mut LineBuffer, made: &mut Made<'_>, bytes: &[u8]) -> bool {
+    fn take(&self, lines: &mut LineBuffer, made: &mut PartialBatch<'_>, bytes: &[u8]) -> bool {
         let mut goes_on = true;
         lines.push(bytes, |number, line, is_long| {
             made.line(number, line, is_long);
@@ -287,13 +287,13 @@ impl Connections {
         goes_on && self.send(made)
     }
 
-    fn send(&self, made: &mut Made<'_>) -> bool {
+    fn send(&self, made: &mut PartialBatch<'_>) -> bool {
         made.len() == 0 || self.sender.send(Ok(made.finish())).is_ok()
     }
 }
 
 /// Batch in the making.
-struct Made<'p> {
+struct PartialBatch<'p> {
     parser: &'p LineParser,
     builder: BatchBuilder,
     rejects: Vec<Reject>,
@@ -302,10 +302,10 @@ struct Made<'p> {
     lines: u64,
 }
 
-impl Made<'_> {
-    fn new(parser: &LineParser, sender: Option<Arc<LineSender>>) -> Made<'_> {
+impl PartialBatch<'_> {
+    fn new(parser: &LineParser, sender: Option<Arc<LineSender>>) -> PartialBatch<'_> {
         let builder = BatchBuilder::new(&parser.columns, 0);
-        Made { parser, builder, rejects: Vec::new(), sender, lines: 0 }
+        PartialBatch { parser, builder, rejects: Vec::new(), sender, lines: 0 }
     }
 
     fn len(&self) -> usize {
@@ -333,10 +333,10 @@ impl Made<'_> {
         self.rejects.push(Reject { tuples_before: self.builder.len(), line, reason, raw });
     }
 
-    fn finish(&mut self) -> Received {
+    fn finish(&mut self) -> ReceivedBatch {
         let sent =
             self.sender.as_ref().map(|sender| SentLines { sender: Arc::clone(sender), lines: self.lines });
-        Received { tuples: self.builder.finish(), rejects: std::mem::take(&mut self.rejects), sent }
+        ReceivedBatch { tuples: self.builder.finish(), rejects: std::mem::take(&mut self.rejects), sent }
     }
 }
 

@@ -1,4 +1,4 @@
-//! Estimates for planners: cut points that divide a scan among threads, and numbers of keys.
+//! Estimates for planners: split points that divide a scan among threads, and numbers of keys.
 //!
 //! They validate each inner node, but not the tree: writers may move entries meanwhile, and an estimate stays
 //! one.
@@ -31,9 +31,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Returns keys that divide the tree into parts of about equal size, in ascending order: those of the highest
     /// inner level with at least `wanted` of them, or of the lowest.
-    pub fn cut_points(&self, wanted: usize) -> Vec<K> {
+    pub fn split_points(&self, wanted: usize) -> Vec<K> {
         let _pinned = self.pool.pin();
-        let mut cuts = Vec::new();
+        let mut splits = Vec::new();
         let mut level = vec![self.root.load(Ordering::Acquire)];
         for _ in 0..LEVELS_MAX {
             let inner = level.iter().filter_map(|word| match ChildRef::decode(*word) {
@@ -41,15 +41,15 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
                 ChildRef::Leaf(_) => None,
             });
             let children: Vec<Entries<K>> = inner.collect();
-            cuts.extend(children.iter().flat_map(|node| &node[1..]).map(|(key, _)| *key));
+            splits.extend(children.iter().flat_map(|node| &node[1..]).map(|(key, _)| *key));
             level = children.into_iter().flatten().map(|(_, child)| child).collect();
-            if cuts.len() >= wanted || level.is_empty() {
+            if splits.len() >= wanted || level.is_empty() {
                 break;
             }
         }
-        cuts.sort_unstable();
-        cuts.dedup();
-        cuts
+        splits.sort_unstable();
+        splits.dedup();
+        splits
     }
 
     /// Estimates the number of keys from some inner nodes of each level; reads a leaf only if it is the only one.

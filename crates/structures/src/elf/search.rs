@@ -9,7 +9,7 @@
 //! Lists and codes are checked to be inside of the array as they are read, and no search visits more lists than there
 //! are words: so one of words that no one has checked as a whole ends, with an error if they are so damaged.
 
-use super::cache::copies::{Copies, CopyKind, CopyRegion, Missed, NoCopies};
+use super::cache::copies::{Copies, CopyKind, CopyRegion, MissedList, NoCopies};
 use super::condition::CodeCondition;
 use super::lists::{ListView, StoredList, StoredSlots, is_mono};
 use super::storage::ElfStorage;
@@ -202,7 +202,7 @@ where
                 && let Some((region, slot)) = list.slot(at)
             {
                 let parent = region.parent(list.header());
-                self.copies.missed(Missed { parent, slot, child, dimension });
+                self.copies.missed(MissedList { parent, slot, child, dimension });
             }
         }
         let offset = (child & !MARK) as usize;

@@ -4,7 +4,7 @@
 //! goes on with the last leaf below that.
 
 use super::FpTree;
-use super::inner::Inner;
+use super::inner::InnerWords;
 use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
@@ -22,7 +22,7 @@ enum ScanEnd<'k, K: TreeKey> {
 
 impl<K: TreeKey> ScanEnd<'_, K> {
     /// Last child with keys before the end.
-    fn position(&self, pool: &Pool, node: &Inner<'_, K>) -> usize {
+    fn position(&self, pool: &Pool, node: &InnerWords<'_, K>) -> usize {
         match self {
             ScanEnd::Bound(Bound::Unbounded) => node.count() - 1,
             ScanEnd::Bound(Bound::Included(key)) => node.position(pool, *key),

@@ -1,4 +1,4 @@
-//! Estimates for planners: cut points that divide a scan among threads, and numbers of keys.
+//! Estimates for planners: split points that divide a scan among threads, and numbers of keys.
 //!
 //! They read inner nodes without their latches: writers may move entries meanwhile, and an estimate stays one.
 
@@ -20,13 +20,13 @@ const LEVELS_MAX: usize = 32;
 impl<K: TreeKey> FpTree<K> {
     /// Keys that divide the tree into parts of about equal size, in ascending order: those of the highest
     /// inner level with at least `wanted` of them, or of the lowest. Writers may move entries meanwhile.
-    pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
+    pub fn split_points(&self, wanted: usize) -> Vec<KeyBytes> {
         let _pinned = self.pool.pin();
         let mut level = match Child::decode(self.root.load(Memory::Acquire)) {
             Child::Inner(root) => vec![root],
             Child::Leaf(_) | Child::Segment(_) => return Vec::new(),
         };
-        let mut cuts: Vec<KeyBytes> = Vec::new();
+        let mut splits: Vec<KeyBytes> = Vec::new();
         loop {
             let (mut keys, mut below) = (Vec::new(), Vec::new());
             for id in level {
@@ -34,7 +34,7 @@ impl<K: TreeKey> FpTree<K> {
                 let version = latch::read(node.latch());
                 let children: Vec<_> = (0..node.count()).map(|at| (node.key(at), node.child(at))).collect();
                 if !latch::validate(node.latch(), version) {
-                    // The cuts within this node are lost; those around it are right.
+                    // The splits within this node are lost; those around it are right.
                     continue;
                 }
                 keys.extend(children[1..].iter().map(|(low, _)| K::to_bytes(&self.pool, *low)));
@@ -43,11 +43,11 @@ impl<K: TreeKey> FpTree<K> {
                     Child::Leaf(_) | Child::Segment(_) => None,
                 }));
             }
-            cuts.append(&mut keys);
-            if cuts.len() >= wanted || below.is_empty() {
-                cuts.sort_unstable();
-                cuts.dedup();
-                return cuts;
+            splits.append(&mut keys);
+            if splits.len() >= wanted || below.is_empty() {
+                splits.sort_unstable();
+                splits.dedup();
+                return splits;
             }
             level = below;
         }

@@ -69,12 +69,12 @@ impl Child {
 struct NodeWords([AtomicU64; NODE_WORDS]);
 
 /// An inner node, seen as words.
-pub(super) struct Inner<'a, K: TreeKey> {
+pub(super) struct InnerWords<'a, K: TreeKey> {
     words: &'a [AtomicU64; NODE_WORDS],
     key: PhantomData<K>,
 }
 
-impl<'a, K: TreeKey> Inner<'a, K> {
+impl<'a, K: TreeKey> InnerWords<'a, K> {
     const PIVOT_COUNT: usize = 6 / K::WORDS;
     const GROUP_WORDS: usize = GROUP * (K::WORDS + 1);
     /// Children that fit.
@@ -146,14 +146,14 @@ impl<'a, K: TreeKey> Inner<'a, K> {
         K::load(&self.words[word..word + K::WORDS])
     }
 
-    /// Same as [`Inner::group_of`], a pivot at a time.
+    /// Same as [`InnerWords::group_of`], a pivot at a time.
     #[inline]
     fn group(&self, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let used = self.count().div_ceil(GROUP);
         (1..=Self::PIVOT_COUNT).map(|g| counted::<K>(g < used, || goes_right(self.pivot(g)))).sum()
     }
 
-    /// Same as [`Inner::position_of`], a key at a time.
+    /// Same as [`InnerWords::position_of`], a key at a time.
     #[inline]
     fn position_in_group(&self, group: usize, goes_right: impl Fn(K::Stored) -> bool) -> usize {
         let first = group * GROUP;
@@ -267,7 +267,7 @@ impl<'a, K: TreeKey> Inner<'a, K> {
     /// the fresh one.
     pub(super) fn split_insert(
         &self,
-        fresh: &Inner<'_, K>,
+        fresh: &InnerWords<'_, K>,
         index: usize,
         low: K::Stored,
         child: Child,
@@ -344,14 +344,14 @@ impl<K: TreeKey> Arena<K> {
     }
 
     #[inline]
-    pub(super) fn node(&self, id: u32) -> Inner<'_, K> {
+    pub(super) fn node(&self, id: u32) -> InnerWords<'_, K> {
         let (chunk, index) = Self::place(id);
         let nodes = self.chunks[chunk].get().expect("the chunks of referenced nodes are allocated");
-        Inner { words: &nodes[index].0, key: PhantomData }
+        InnerWords { words: &nodes[index].0, key: PhantomData }
     }
 
     /// Allocates a node.
-    pub(super) fn allocate(&self) -> (u32, Inner<'_, K>) {
+    pub(super) fn allocate(&self) -> (u32, InnerWords<'_, K>) {
         let recycled = self.free.lock().pop();
         let id = recycled.unwrap_or_else(|| self.next.fetch_add(1, Relaxed));
         let (chunk, _) = Self::place(id);

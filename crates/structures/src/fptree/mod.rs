@@ -62,7 +62,7 @@ use crate::leaf::{BITMAP_WORD, Leaf};
 use crate::points::REPLACED_VALUE;
 use entresol_memory::{DomainKind, Pool, PoolOffset, Publication};
 pub(crate) use exchange::TakenContent;
-use inner::{Arena, Child, Inner};
+use inner::{Arena, Child, InnerWords};
 use opening::LeafSegment;
 use parking_lot::Mutex;
 use sparse::SparseIndex;
@@ -113,7 +113,7 @@ impl Limits {
     fn of<K: TreeKey>(domain: DomainKind) -> Limits {
         Limits {
             moves_to_neighbours: neighbour::pays_on(domain),
-            children_max: Inner::<K>::CAPACITY,
+            children_max: InnerWords::<K>::CAPACITY,
             segments_opened_at_once: 32,
             page_entries_max: usize::MAX,
         }
@@ -164,7 +164,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Descends by `choose`, the index of a node's child. An error if a segment on the path is damaged.
     #[inline]
-    fn descend(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<LeafVersion> {
+    fn descend(&self, choose: impl Fn(&InnerWords<'_, K>) -> usize) -> Result<LeafVersion> {
         let mut spins = 0;
         'restart: loop {
             let mut parent_latch = &self.root_latch;

@@ -14,7 +14,7 @@
 //! Leaves are thus read without a lock; the result is installed under the structure lock, unless another
 //! thread has done so meanwhile.
 
-use super::inner::{Child, Inner};
+use super::inner::{Child, InnerWords};
 use super::sparse::{SparseEntries, SparseEntry, SparseIndex, same};
 use super::structure::ChildPath;
 use super::{FpTree, Structure};
@@ -61,7 +61,7 @@ impl<K: TreeKey> SegmentReader<K> {
     fn start(pool: &Pool, bounds: SegmentBounds<K>) -> SegmentReader<K> {
         let at = bounds.segment.leaf;
         prefetch_head(pool, at);
-        SegmentReader { bounds, leaves: Vec::with_capacity(Inner::<K>::CAPACITY), before: None, at }
+        SegmentReader { bounds, leaves: Vec::with_capacity(InnerWords::<K>::CAPACITY), before: None, at }
     }
 }
 
@@ -181,7 +181,7 @@ impl<K: TreeKey> FpTree<K> {
     fn open_together(&self, wanted: &[(u32, LeafSegment<K::Stored>)], purpose: OpenPurpose) -> Result<()> {
         let descents = |segment: &LeafSegment<K::Stored>| {
             let low = segment.entry.map(|entry| entry.low);
-            move |node: &Inner<'_, K>| low.map_or(0, |low| node.position_of_stored(&self.pool, low))
+            move |node: &InnerWords<'_, K>| low.map_or(0, |low| node.position_of_stored(&self.pool, low))
         };
         let mut readings: SmallVec<[_; TOGETHER]> = {
             let structure = self.structure.lock();
@@ -207,7 +207,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Opens the segment to which `choose` leads, if it is not opened yet.
     #[cold]
-    pub(super) fn open_at(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> Result<()> {
+    pub(super) fn open_at(&self, choose: impl Fn(&InnerWords<'_, K>) -> usize) -> Result<()> {
         let found = self.find_segment(&self.structure.lock(), None, &choose);
         let Some((bounds, _)) = found else { return Ok(()) };
         let mut reading = SegmentReader::start(&self.pool, bounds);
@@ -221,7 +221,7 @@ impl<K: TreeKey> FpTree<K> {
         &self,
         structure: &Structure<K>,
         wanted: Option<u32>,
-        choose: impl Fn(&Inner<'_, K>) -> usize,
+        choose: impl Fn(&InnerWords<'_, K>) -> usize,
     ) -> Option<(SegmentBounds<K>, ChildPath)> {
         match self.path_by(choose) {
             (path, Child::Segment(number)) if wanted.is_none_or(|wanted| wanted == number) => {
@@ -235,7 +235,7 @@ impl<K: TreeKey> FpTree<K> {
     /// opened it meanwhile: then the leaves read may be stale.
     fn put(
         &self,
-        choose: impl Fn(&Inner<'_, K>) -> usize,
+        choose: impl Fn(&InnerWords<'_, K>) -> usize,
         purpose: OpenPurpose,
         bounds: &SegmentBounds<K>,
         read: Result<Leaves<K>>,

@@ -1,7 +1,7 @@
 //! Range scans along the leaves.
 
 use super::FpTree;
-use super::inner::{Child, Inner};
+use super::inner::{Child, InnerWords};
 use crate::error::Result;
 use crate::key::{KeyBytes, TreeKey};
 use crate::latch;
@@ -19,7 +19,7 @@ enum ScanStart<'k, K: TreeKey> {
 }
 
 impl<K: TreeKey> ScanStart<'_, K> {
-    fn position(&self, pool: &Pool, node: &Inner<'_, K>) -> usize {
+    fn position(&self, pool: &Pool, node: &InnerWords<'_, K>) -> usize {
         match self {
             ScanStart::Bound(Bound::Unbounded) => 0,
             ScanStart::Bound(Bound::Included(key) | Bound::Excluded(key)) => node.position(pool, *key),

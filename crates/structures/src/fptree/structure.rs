@@ -7,7 +7,7 @@
 //! latched before the first changes and unlatched after the last has: a reader sees all of them before or all
 //! after, or starts again.
 
-use super::inner::{Child, Inner};
+use super::inner::{Child, InnerWords};
 use super::sparse::SparseIndex;
 use super::{FpTree, LatchedLeaf, Structure};
 use crate::error::Result;
@@ -107,7 +107,7 @@ impl<K: TreeKey> FpTree<K> {
         previous: &Leaf<'_, K>,
         latched: &LatchedLeaf<'_, K>,
         path: &ChildPath,
-    ) -> Result<Option<(Inner<'_, K>, PoolOffset)>> {
+    ) -> Result<Option<(InnerWords<'_, K>, PoolOffset)>> {
         let leaf = &latched.leaf;
         assert_eq!(previous.next(), latched.offset, "the leaf before leads to the leaf");
         let entries = leaf.bitmap().count_ones() as usize;
@@ -142,7 +142,7 @@ impl<K: TreeKey> FpTree<K> {
         &self,
         path: &ChildPath,
         with: &mut Publication<'_>,
-    ) -> Option<(Inner<'_, K>, PoolOffset)> {
+    ) -> Option<(InnerWords<'_, K>, PoolOffset)> {
         let &(id, _) = path.last().filter(|(_, index)| *index == 0)?;
         let node = self.inner.node(id);
         let place = node.sparse_place().non_null()?;
@@ -166,7 +166,7 @@ impl<K: TreeKey> FpTree<K> {
     }
 
     /// Descends by `choose`; returns the path and its end: a leaf or a segment. Under the structure lock.
-    pub(super) fn path_by(&self, choose: impl Fn(&Inner<'_, K>) -> usize) -> (ChildPath, Child) {
+    pub(super) fn path_by(&self, choose: impl Fn(&InnerWords<'_, K>) -> usize) -> (ChildPath, Child) {
         let mut path = ChildPath::new();
         let mut child = Child::decode(self.root.load(Ordering::Acquire));
         while let Child::Inner(id) = child {

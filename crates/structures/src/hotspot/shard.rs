@@ -52,7 +52,7 @@ pub(super) struct Shard {
 }
 
 /// An entry that was found.
-pub(super) struct Hit {
+pub(super) struct FoundEntry {
     pub(super) value: u64,
     pub(super) is_warm: bool,
 }
@@ -112,10 +112,10 @@ impl Shard {
 
     /// Returns the entry of a key. None also on a conflict with a writer of its bucket.
     #[inline]
-    pub(super) fn find(&self, wanted: HashedKey) -> Option<Hit> {
+    pub(super) fn find(&self, wanted: HashedKey) -> Option<FoundEntry> {
         let found = self.bucket(wanted.hash).find(wanted.key)?;
         let warm = u64::from(found.entries) * self.warm_percent.load(Relaxed);
-        Some(Hit { value: found.value, is_warm: u64::from(found.age) * 100 < warm })
+        Some(FoundEntry { value: found.value, is_warm: u64::from(found.age) * 100 < warm })
     }
 
     /// Makes a warm entry that was hit the youngest, if it is still there.

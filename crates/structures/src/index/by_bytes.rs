@@ -90,7 +90,7 @@ pub(super) trait FixedIndex: Scan + Send + Sync {
     /// Applies changes in order, each failure-atomic on its own.
     fn apply_many(&self, changes: &[(Self::Key, Change)], before: &mut Vec<Option<u64>>) -> Result<()>;
     /// Returns keys that divide it into parts of about equal size.
-    fn cut_points(&self, wanted: usize) -> Vec<Self::Key>;
+    fn split_points(&self, wanted: usize) -> Vec<Self::Key>;
     /// Estimates the number of keys.
     fn estimated_keys(&self) -> u64;
     /// Estimates the share of the keys below a key.
@@ -149,8 +149,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> FixedIndex for BTree<K, L,
         BTree::apply_many(self, changes, before)
     }
 
-    fn cut_points(&self, wanted: usize) -> Vec<K> {
-        BTree::cut_points(self, wanted)
+    fn split_points(&self, wanted: usize) -> Vec<K> {
+        BTree::split_points(self, wanted)
     }
 
     fn estimated_keys(&self) -> u64 {
@@ -302,7 +302,7 @@ pub(super) trait ByteIndex: Send + Sync {
     ) -> Result<Option<KeyBytes>>;
     fn first_from(&self, key: &[u8]) -> Result<Option<(KeyBytes, u64)>>;
     fn last_key(&self) -> Result<Option<KeyBytes>>;
-    fn cut_points(&self, wanted: usize) -> Vec<KeyBytes>;
+    fn split_points(&self, wanted: usize) -> Vec<KeyBytes>;
     fn estimated_keys(&self) -> u64;
     fn estimated_share_below(&self, key: &[u8]) -> Option<f64>;
     fn usual_leaf_keys(&self) -> u64;
@@ -329,7 +329,7 @@ fn fixed_keys<K: OrderedKey>(keys: &[&[u8]]) -> Result<SmallVec<[K; BATCH_KEYS]>
     keys.iter().map(|key| K::from_bytes(key)).collect()
 }
 
-/// Returns the range from a bound on; none if it is empty. A bound longer than a key is cut, and lies behind it.
+/// Returns the range from a bound on; none if it is empty. A bound longer than a key is truncated, and lies behind it.
 fn range_from<K: OrderedKey>(from: Bound<&[u8]>) -> Result<Option<RangeInclusive<K>>> {
     let first = match from {
         Bound::Unbounded => Some(K::MIN),
@@ -341,7 +341,7 @@ fn range_from<K: OrderedKey>(from: Bound<&[u8]>) -> Result<Option<RangeInclusive
     Ok(first.map(|first| first..=K::MAX))
 }
 
-/// Returns the range up to a bound; none if it is empty. A bound longer than a key is cut, and lies behind it.
+/// Returns the range up to a bound; none if it is empty. A bound longer than a key is truncated, and lies behind it.
 fn range_before<K: OrderedKey>(before: Bound<&[u8]>) -> Result<Option<RangeInclusive<K>>> {
     let last = match before {
         Bound::Unbounded => Some(K::MAX),
@@ -447,8 +447,8 @@ where
         Ok(found.first().map(|(key, _)| key.to_bytes()))
     }
 
-    fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
-        FixedIndex::cut_points(self, wanted).into_iter().map(T::Key::to_bytes).collect()
+    fn split_points(&self, wanted: usize) -> Vec<KeyBytes> {
+        FixedIndex::split_points(self, wanted).into_iter().map(T::Key::to_bytes).collect()
     }
 
     fn estimated_keys(&self) -> u64 {

@@ -188,8 +188,8 @@ impl ByteIndex for HotIndex {
         self.behind().last_key()
     }
 
-    fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
-        self.behind().cut_points(wanted)
+    fn split_points(&self, wanted: usize) -> Vec<KeyBytes> {
+        self.behind().split_points(wanted)
     }
 
     fn estimated_keys(&self) -> u64 {

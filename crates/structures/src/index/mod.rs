@@ -444,9 +444,9 @@ impl OrderedIndex {
     }
 
     /// Returns keys that divide the index into parts of about equal size, in ascending order; see
-    /// [`FpTree::cut_points`].
-    pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
-        on_tree!(self, tree => tree.cut_points(wanted), other => other.cut_points(wanted))
+    /// [`FpTree::split_points`].
+    pub fn split_points(&self, wanted: usize) -> Vec<KeyBytes> {
+        on_tree!(self, tree => tree.split_points(wanted), other => other.split_points(wanted))
     }
 
     /// Estimates the number of keys; see [`FpTree::estimated_keys`].

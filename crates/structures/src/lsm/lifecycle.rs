@@ -221,7 +221,7 @@ fn load_runs<K: FixedKey>(
 }
 
 /// Contents of the logs.
-struct Recovered<K> {
+struct RecoveredLogs<K> {
     logs: Vec<Log>,
     /// Newest first; the first is active.
     buffers: Vec<Arc<Buffer<K>>>,
@@ -230,7 +230,7 @@ struct Recovered<K> {
     next: u64,
 }
 
-fn load_logs<K: FixedKey>(site: &TreeSite) -> Result<Recovered<K>> {
+fn load_logs<K: FixedKey>(site: &TreeSite) -> Result<RecoveredLogs<K>> {
     let pool = &*site.pool;
     let capacity = site.parameters.buffer_entries;
     let words = log_bytes(capacity) as usize / 8;
@@ -284,5 +284,5 @@ fn load_logs<K: FixedKey>(site: &TreeSite) -> Result<Recovered<K>> {
         }
     }
     buffers[1..].iter().for_each(|buffer| buffer.seal());
-    Ok(Recovered { logs, buffers, free, next })
+    Ok(RecoveredLogs { logs, buffers, free, next })
 }

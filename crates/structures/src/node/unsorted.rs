@@ -28,19 +28,19 @@ const STATE: usize = 0;
 
 /// Used slots, one of which may be a hole.
 #[derive(Clone, Copy)]
-struct Used {
+struct UsedSlots {
     slots: usize,
     hole: Option<usize>,
 }
 
-impl Used {
+impl UsedSlots {
     /// Loads it from the node, clamped to the capacity.
     #[inline]
-    fn load(node: Node<'_>, geometry: &Geometry) -> Used {
+    fn load(node: Node<'_>, geometry: &Geometry) -> UsedSlots {
         let word = node.load(STATE);
         let slots = ((word & 0xFFFF) as usize).min(geometry.capacity);
         let hole = ((word >> 16 & 0xFFFF) as usize).checked_sub(1).filter(|hole| *hole < slots);
-        Used { slots, hole }
+        UsedSlots { slots, hole }
     }
 
     fn encode(self) -> u64 {
@@ -53,9 +53,9 @@ impl Used {
     }
 
     /// Removes holes at the end.
-    fn trimmed(self) -> Used {
+    fn trimmed(self) -> UsedSlots {
         match self.hole {
-            Some(hole) if hole + 1 == self.slots => Used { slots: self.slots - 1, hole: None },
+            Some(hole) if hole + 1 == self.slots => UsedSlots { slots: self.slots - 1, hole: None },
             _ => self,
         }
     }
@@ -83,7 +83,7 @@ fn write_entry<K: FixedKey>(
 
 /// Moves the last entry into the hole, if there is one.
 fn fill_hole<K: FixedKey>(node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) -> usize {
-    let used = Used::load(node, geometry);
+    let used = UsedSlots::load(node, geometry);
     let Some(hole) = used.hole else { return used.slots };
     let last = used.slots - 1;
     if hole != last {
@@ -92,7 +92,7 @@ fn fill_hole<K: FixedKey>(node: Node<'_>, geometry: &Geometry, medium: &mut Medi
         medium.flush(node, geometry.values + hole, 1);
         medium.fence();
     }
-    medium.step(node, STATE, Used { slots: last, hole: None }.encode());
+    medium.step(node, STATE, UsedSlots { slots: last, hole: None }.encode());
     last
 }
 
@@ -123,7 +123,7 @@ fn keep<K: FixedKey>(
         }
         medium.exchange(node, &words)?;
     }
-    medium.set(node, STATE, Used { slots: kept.len(), hole: None }.encode());
+    medium.set(node, STATE, UsedSlots { slots: kept.len(), hole: None }.encode());
     Ok(())
 }
 
@@ -143,18 +143,18 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, slot, *key, *value);
         }
-        node.store(STATE, Used { slots: entries.len(), hole: None }.encode());
+        node.store(STATE, UsedSlots { slots: entries.len(), hole: None }.encode());
     }
 
     #[inline]
     fn count<K: FixedKey>(node: Node<'_>) -> usize {
-        Used::load(node, Self::geometry::<K>()).entries()
+        UsedSlots::load(node, Self::geometry::<K>()).entries()
     }
 
     #[inline]
     fn find<K: FixedKey>(node: Node<'_>, key: K) -> Option<usize> {
         let geometry = Self::geometry::<K>();
-        let used = Used::load(node, geometry);
+        let used = UsedSlots::load(node, geometry);
         (0..used.slots).step_by(64).find_map(|first| {
             let in_use = (used.slots - first).min(64);
             let bits = if in_use == 64 { u64::MAX } else { (1 << in_use) - 1 };
@@ -165,23 +165,23 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
 
     fn floor<K: FixedKey>(node: Node<'_>, wanted: K) -> Option<usize> {
         let geometry = Self::geometry::<K>();
-        let keys = Used::load(node, geometry).valid().map(|slot| (node.key::<K>(geometry, slot), slot));
+        let keys = UsedSlots::load(node, geometry).valid().map(|slot| (node.key::<K>(geometry, slot), slot));
         keys.filter(|(key, _)| *key <= wanted).max_by_key(|(key, _)| *key).map(|(_, slot)| slot)
     }
 
     fn iterate<K: FixedKey>(node: Node<'_>, mut visit: impl FnMut(K, u64)) {
         let geometry = Self::geometry::<K>();
-        Used::load(node, geometry)
+        UsedSlots::load(node, geometry)
             .valid()
             .for_each(|slot| visit(node.key(geometry, slot), node.value(geometry, slot)));
     }
 
     fn insert<K: FixedKey>(node: Node<'_>, key: K, value: u64, medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
-        let used = Used::load(node, geometry);
+        let used = UsedSlots::load(node, geometry);
         let (slot, after) = match used.hole {
-            Some(hole) => (hole, Used { hole: None, ..used }),
-            None => (used.slots, Used { slots: used.slots + 1, hole: None }),
+            Some(hole) => (hole, UsedSlots { hole: None, ..used }),
+            None => (used.slots, UsedSlots { slots: used.slots + 1, hole: None }),
         };
         write_entry(node, geometry, slot, (key, value), medium);
         medium.set(node, STATE, after.encode());
@@ -190,15 +190,15 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
 
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
-        let used = Used::load(node, geometry);
+        let used = UsedSlots::load(node, geometry);
         let last = used.slots.saturating_sub(1);
         let after = match used.hole {
-            None => Used { slots: used.slots, hole: Some(slot) }.trimmed(),
+            None => UsedSlots { slots: used.slots, hole: Some(slot) }.trimmed(),
             // The hole is the new last slot, or not the last: dropping the last leaves it as it is.
-            Some(hole) if slot == last => Used { slots: last, hole: Some(hole) }.trimmed(),
+            Some(hole) if slot == last => UsedSlots { slots: last, hole: Some(hole) }.trimmed(),
             Some(hole) => {
                 write_entry::<K>(node, geometry, hole, node.entry(geometry, last), medium);
-                Used { slots: last, hole: Some(slot) }.trimmed()
+                UsedSlots { slots: last, hole: Some(slot) }.trimmed()
             }
         };
         medium.set(node, STATE, after.encode());
@@ -217,7 +217,7 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         }
         medium.flush(node, geometry.keys + count * K::WORDS, entries.len() * K::WORDS);
         medium.flush(node, geometry.values + count, entries.len());
-        medium.set(node, STATE, Used { slots: count + entries.len(), hole: None }.encode());
+        medium.set(node, STATE, UsedSlots { slots: count + entries.len(), hole: None }.encode());
         Ok(())
     }
 
@@ -231,7 +231,7 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
 
     fn check<K: FixedKey>(node: Node<'_>) -> std::result::Result<(), String> {
         let geometry = Self::geometry::<K>();
-        let used = Used::load(node, geometry);
+        let used = UsedSlots::load(node, geometry);
         if node.load(STATE) != used.encode() {
             return Err(format!("its state {:#x} has slots beyond its capacity", node.load(STATE)));
         }

@@ -246,7 +246,7 @@ fn crashes(operations: u64, options: &CrashOptions) -> MemoryResult<CrashReport>
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), |pool, legal| {
         let Some((pmwcas, at)) = reopened(pool)? else { return legal.judge(&Words(Content::new())) };
         legal.judge(&Words(content(&pmwcas, at).map_err(|error| error.to_string())?))?;
         // The recovered words still work; the same values, so that it may crash meanwhile.

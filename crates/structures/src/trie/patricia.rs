@@ -485,7 +485,7 @@ impl Patricia {
         }
         let _pinned = self.frame.pool.pin();
         object(self.frame.header);
-        let damaged = |trouble| match trouble {
+        let damaged = |damage| match damage {
             DescentError::Damage(error) => error,
             DescentError::Conflict => Error::Invalid("a concurrent writer changed the trie".to_string()),
         };

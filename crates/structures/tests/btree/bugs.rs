@@ -108,10 +108,11 @@ fn crash_while_a_slot_array_changes() {
 #[test]
 fn every_mutant_of_generic_trees_is_caught() {
     use crate::points::{LIST, Test};
-    use entresol_memory::order::faults::{Expected, SELECT, listed};
+    use entresol_memory::order::faults::{ExpectedOutcome, SELECT, listed};
     let mut wrong = Vec::new();
     for (mutant, expected) in listed(entresol_structures::POINTS, LIST) {
-        let (Expected::Caught(Test::Tree(history)) | Expected::Harmless(Test::Tree(history), _)) = expected
+        let (ExpectedOutcome::Caught(Test::Tree(history))
+        | ExpectedOutcome::Harmless(Test::Tree(history), _)) = expected
         else {
             continue;
         };
@@ -124,7 +125,7 @@ fn every_mutant_of_generic_trees_is_caught() {
         let text = String::from_utf8_lossy(&output.stdout);
         let caught = !output.status.success() && text.contains("crash check failed");
         println!("{mutant:45} {history} {caught}");
-        if caught != matches!(expected, Expected::Caught(_)) {
+        if caught != matches!(expected, ExpectedOutcome::Caught(_)) {
             wrong.push(format!("{mutant}: {text}"));
         }
     }

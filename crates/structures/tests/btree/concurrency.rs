@@ -2,7 +2,7 @@
 //! exist throughout exactly once.
 
 use super::{Instance, Tree, small_instances, volatile_pool};
-use entresol_memory::crash::{Concurrent, MapOperation, apply_to_key};
+use entresol_memory::crash::{ConcurrentRecorder, MapOperation, apply_to_key};
 use entresol_memory::{Env, Pool};
 use entresol_structures::Inserted;
 use std::collections::BTreeMap;
@@ -140,7 +140,7 @@ fn histories_of_shared_keys_are_linearizable() {
         let pool = volatile_pool();
         let tree = instance.new_tree(&pool);
         tree.set_underflow_handling(number % 2 == 0);
-        let recorder = Concurrent::new(3, apply_to_key);
+        let recorder = ConcurrentRecorder::new(3, apply_to_key);
         std::thread::scope(|scope| {
             for thread in 0..3 {
                 let (tree, pool, recorder) = (&*tree, &pool, &recorder);

@@ -1,6 +1,6 @@
 //! The mutants of this floor: which test comes by each, and catches it or shows that it does no harm.
 
-use entresol_memory::order::faults::Expected::{self, Caught};
+use entresol_memory::order::faults::ExpectedOutcome::{self, Caught};
 
 /// A test that comes by mutants.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,7 +27,7 @@ pub(crate) enum Test {
     LsmFiles,
 }
 
-pub(crate) const LIST: &[(&str, Expected<Test>)] = &[
+pub(crate) const LIST: &[(&str, ExpectedOutcome<Test>)] = &[
     ("key-record", Caught(Test::Index)),
     ("fingerprint", Caught(Test::Index)),
     ("bit-with-its-entry", Caught(Test::Destroyed)),

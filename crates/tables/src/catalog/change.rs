@@ -1,15 +1,15 @@
 //! Schema changes: indexes are created and dropped, tables are redefined and renamed.
 //!
 //! ```text
-//!   new schema version, dropped index        row of the catalog ─▶ cut off writers ─▶ drop states
-//!   additional constraint on rows            cut off writers ─▶ verify all rows ─▶ row of the catalog
+//!   new schema version, dropped index        row of the catalog ─▶ refuse older writers ─▶ drop states
+//!   additional constraint on rows            refuse older writers ─▶ verify all rows ─▶ row of the catalog
 //! ```
 //!
 //! In the first order a crash leaves a catalog that has all schema versions and names no dropped state. In
 //! the second no row that breaks the new constraint is written while the others are verified; if one breaks
 //! it, the old definition is restored, which all rows satisfy.
 //!
-//! Transactions that began before the writers were cut off, and wrote the table, get a conflict when they
+//! Transactions that began before the older writers were refused, and wrote the table, get a conflict when they
 //! commit. Only [`Catalog::create_index`] and a verification read rows; the rest takes the same time whatever
 //! the table's size.
 
@@ -226,7 +226,7 @@ impl Catalog {
     /// through the old one get a conflict.
     pub(super) fn replace(&self, old: &Arc<Table>, new: &Arc<Table>) -> Result<()> {
         let other_versions = old.schema().schema_versions() != new.schema().schema_versions();
-        self.context.cut_off_writers(old.state().id(), |from| {
+        self.context.refuse_older_writers(old.state().id(), |from| {
             new.validity().begin(from);
             old.validity().end(from, other_versions);
             new.lineage().set_current(new);
@@ -237,7 +237,7 @@ impl Catalog {
         })?;
         if let Some(columns) = old.own_columns().filter(|columns| !columns.lifetime.has_ended()) {
             // New rows may be written there alone.
-            columns.state_ids().try_for_each(|id| self.context.cut_off_writers(id, |_| ()).map(drop))?;
+            columns.state_ids().try_for_each(|id| self.context.refuse_older_writers(id, |_| ()).map(drop))?;
         }
         self.changed();
         Ok(())

@@ -47,11 +47,11 @@ impl Catalog {
         TableDefinition { changes: Some(retention), ..table.definition().clone() }.check(table.name())?;
         let store = table.own_columns();
         // Writers of row groups go row by row from now on, and all note the rows that they replace; those that do not
-        // are cut off before the log begins.
+        // are refused before the log begins.
         let _draining = store.map(|store| DrainGuard::begin(store));
         if let Some(store) = store {
-            self.context.cut_off_writers(table.state().id(), |_| ())?;
-            self.context.cut_off_writers(store.state().id(), |_| ())?;
+            self.context.refuse_older_writers(table.state().id(), |_| ())?;
+            self.context.refuse_older_writers(store.state().id(), |_| ())?;
         }
         let mut made = Vec::new();
         let (name, placement) = (table.name(), table.definition().placement);

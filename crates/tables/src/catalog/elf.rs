@@ -1,11 +1,11 @@
 //! CREATE INDEX of an Elf, and the end of one.
 //!
 //! ```text
-//!   create   cut off writers ─▶ row group after row group gets its Elf ─▶ row of the catalog
-//!   drop     row of the catalog, cut off writers ─▶ row group after row group loses its Elf
+//!   create   refuse older writers ─▶ row group after row group gets its Elf ─▶ row of the catalog
+//!   drop     row of the catalog, refuse older writers ─▶ row group after row group loses its Elf
 //! ```
 //!
-//! New row groups have the Elf from the cut on. A crash leaves Elfs that no index names;
+//! New row groups have the Elf from then on. A crash leaves Elfs that no index names;
 //! they are removed with their row groups, or by the next change of an Elf of the table.
 
 use crate::catalog::Catalog;

@@ -262,12 +262,12 @@ impl Catalog {
         let beside: Vec<StateId> = store.state_ids().collect();
         let _draining = DrainGuard::begin(&store);
         // No load of row groups is in flight behind this.
-        self.context.cut_off_writers(groups, |_| ())?;
+        self.context.refuse_older_writers(groups, |_| ())?;
         old.drain(&store, statement, progress)?;
         // Nor one of a tombstone: those that begin now see no row group.
-        self.context.cut_off_writers(state, |_| ())?;
+        self.context.refuse_older_writers(state, |_| ())?;
         old.remove_tombstones(&store, statement)?;
-        let ended = self.context.cut_off_writers(state, |_| ())?;
+        let ended = self.context.refuse_older_writers(state, |_| ())?;
         statement.begin_definite()?;
         // First: earlier versions need the row groups, which the catalog does not name any more behind its commit.
         self.context.forget_history_before(state, ended)?;

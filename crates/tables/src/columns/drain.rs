@@ -69,7 +69,7 @@ fn repeated<T>(
 }
 
 impl Table {
-    /// Moves all rows of the row groups into the delta store. The caller has begun to drain the store, and cut off
+    /// Moves all rows of the row groups into the delta store. The caller has begun to drain the store, and refused
     /// those who wrote row groups before.
     pub(crate) fn drain(
         &self,
@@ -150,7 +150,7 @@ impl Table {
         Ok((moved.len() as u64, bytes))
     }
 
-    /// Removes the tombstones of a delta store without row groups beneath it. The caller has cut off those who
+    /// Removes the tombstones of a delta store without row groups beneath it. The caller has refused those who
     /// wrote while there were some.
     pub(crate) fn remove_tombstones(&self, columns: &ColumnStore, statement: &Cancellation) -> Result<()> {
         let mut from: Option<KeyBytes> = None;

@@ -58,7 +58,7 @@ pub(crate) struct IntegerBlock {
 }
 
 /// Type of integer that values are decoded to; they fit it.
-pub(crate) trait Decoded: Copy {
+pub(crate) trait DecodedInteger: Copy {
     fn of(value: i64) -> Self;
     /// Sum of a base and a difference of at most 32 bits.
     fn from_difference(base: i64, difference: u32) -> Self;
@@ -66,7 +66,7 @@ pub(crate) trait Decoded: Copy {
 
 macro_rules! decoded {
     ($($type:ty)*) => {
-        $(impl Decoded for $type {
+        $(impl DecodedInteger for $type {
             #[inline]
             fn of(value: i64) -> $type {
                 value as $type
@@ -82,7 +82,7 @@ macro_rules! decoded {
 decoded!(i16 i32 i64);
 
 /// Digits of decimal numbers, which doubles have exactly.
-impl Decoded for f64 {
+impl DecodedInteger for f64 {
     #[inline]
     fn of(value: i64) -> f64 {
         value as f64
@@ -94,7 +94,7 @@ impl Decoded for f64 {
     }
 }
 
-impl Decoded for i128 {
+impl DecodedInteger for i128 {
     #[inline]
     fn of(value: i64) -> i128 {
         value.into()
@@ -165,7 +165,7 @@ impl IntegerBlock {
     }
 
     /// Appends the values of a block.
-    pub(crate) fn decode<T: Decoded>(&self, words: &[u32], values: usize, out: &mut Vec<T>) {
+    pub(crate) fn decode<T: DecodedInteger>(&self, words: &[u32], values: usize, out: &mut Vec<T>) {
         let start = out.len();
         out.reserve(values + RUN_LANES);
         match self.encoding {
@@ -307,7 +307,13 @@ impl IntegerBlock {
     }
 
     /// Appends the values at some positions; those that ascend are decoded fastest.
-    pub(crate) fn decode_at<T: Decoded>(&self, words: &[u32], values: usize, rows: &[u32], out: &mut Vec<T>) {
+    pub(crate) fn decode_at<T: DecodedInteger>(
+        &self,
+        words: &[u32],
+        values: usize,
+        rows: &[u32],
+        out: &mut Vec<T>,
+    ) {
         if self.has_differences() && rows.is_sorted() {
             let start = out.len();
             out.resize(start + rows.len(), T::of(self.base));
@@ -491,7 +497,7 @@ fn encode_runs(values: &[i64], least: i64, (bits, end_bits): (u32, u32), words: 
 }
 
 #[inline]
-fn decode_packed<T: Decoded>(words: &[u32], values: usize, bits: u32, base: i64, out: &mut Vec<T>) {
+fn decode_packed<T: DecodedInteger>(words: &[u32], values: usize, bits: u32, base: i64, out: &mut Vec<T>) {
     if bits <= 32 {
         unpack(words, values, bits, |_, chunk| {
             out.extend(chunk.iter().map(|difference| T::from_difference(base, *difference)));

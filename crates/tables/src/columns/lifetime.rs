@@ -126,7 +126,7 @@ impl Lifetime {
 pub(crate) struct DrainGuard<'s>(&'s ColumnStore);
 
 impl<'s> DrainGuard<'s> {
-    /// Begins it behind a merge that is at work. Loads that are in flight have to be cut off.
+    /// Begins it behind a merge that is at work. Loads that are in flight have to be refused.
     pub(crate) fn begin(store: &'s ColumnStore) -> DrainGuard<'s> {
         let _no_merge = store.merging.lock();
         store.lifetime.draining.fetch_add(1, Ordering::AcqRel);

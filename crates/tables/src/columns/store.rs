@@ -5,7 +5,7 @@ use crate::batch::encode::encode_keys_only;
 use crate::batch::{ColumnArray, arrow_schema};
 use crate::columns::cache::model::Bandwidths;
 use crate::columns::cache::page_key::{PageKey, StoreNumber};
-use crate::columns::cache::{Cached, PageCache};
+use crate::columns::cache::{CachedObject, PageCache};
 use crate::columns::clustering::store::{BlockDivision, Clustering};
 use crate::columns::elf::StoredElf;
 use crate::columns::group::{
@@ -145,12 +145,12 @@ impl ColumnStore {
     }
 
     /// Cached object with this key; none in time travel.
-    pub(super) fn cached(&self, tx: &Transaction, key: &PageKey) -> Option<Cached> {
+    pub(super) fn cached(&self, tx: &Transaction, key: &PageKey) -> Option<CachedObject> {
         if tx.as_of().is_some() { None } else { self.cache.get(key) }
     }
 
     /// Caches an object, unless it was read in time travel.
-    pub(super) fn put_cached(&self, tx: &Transaction, key: PageKey, cached: Cached) {
+    pub(super) fn put_cached(&self, tx: &Transaction, key: PageKey, cached: CachedObject) {
         if tx.as_of().is_none() {
             self.cache.put(key, cached);
         }
@@ -270,12 +270,12 @@ impl ColumnStore {
     /// Summary of a row group that the transaction sees.
     pub(crate) fn summary(&self, tx: &Transaction, group: u32) -> Result<Arc<GroupSummary>> {
         let (key, cache_key) = (EntryKind::Summary.key(group), PageKey::of_summary(self.number, group));
-        if let Some(Cached::Summary(summary)) = self.cached(tx, &cache_key) {
+        if let Some(CachedObject::Summary(summary)) = self.cached(tx, &cache_key) {
             return Ok(summary);
         }
         let read = tx.read(&self.state, &key, GroupSummary::from_bytes)?.flatten();
         let summary = Arc::new(read.ok_or_else(|| self.damaged(group, "its summary is damaged"))?);
-        self.put_cached(tx, cache_key, Cached::Summary(Arc::clone(&summary)));
+        self.put_cached(tx, cache_key, CachedObject::Summary(Arc::clone(&summary)));
         Ok(summary)
     }
 
@@ -292,7 +292,7 @@ impl ColumnStore {
     /// As [`ColumnStore::page`], with how the page came.
     pub(crate) fn load_page(&self, tx: &Transaction, group: u32, column: u16) -> Result<LoadedPage> {
         let cache_key = PageKey::of_page(self.number, column, group);
-        if let Some(Cached::Page(page)) = self.cached(tx, &cache_key) {
+        if let Some(CachedObject::Page(page)) = self.cached(tx, &cache_key) {
             return Ok(LoadedPage { page, was_cached: true, waited: Duration::ZERO });
         }
         let key = EntryKind::Page { column }.key(group);
@@ -303,7 +303,7 @@ impl ColumnStore {
         let (read, waited) = self.cache.loads().load(load, bytes_of);
         let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
         let page = Arc::new(read?.ok_or_else(damaged)?);
-        self.put_cached(tx, cache_key, Cached::Page(Arc::clone(&page)));
+        self.put_cached(tx, cache_key, CachedObject::Page(Arc::clone(&page)));
         Ok(LoadedPage { page, was_cached: false, waited })
     }
 

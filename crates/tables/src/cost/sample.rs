@@ -64,9 +64,9 @@ impl Sample {
 
     /// Adds the first rows behind some keys; of a small table all rows.
     fn add_ranges(&mut self, table: &Arc<Table>, tx: &Transaction) -> Result<()> {
-        let cuts = table.state().cut_points(RUNS);
+        let splits = table.state().split_points(RUNS);
         let is_small = table.estimated_rows() <= SAMPLE_ROWS_MAX as u64;
-        if cuts.is_empty() || is_small || table.has_row_groups() {
+        if splits.is_empty() || is_small || table.has_row_groups() {
             let mut rows = Vec::new();
             let mut cursor = table.scan(ScanRange::full());
             let push = |rows: &mut Vec<Row>, row: Row| {
@@ -81,9 +81,9 @@ impl Sample {
             rows.chunks(RUN_ROWS).for_each(|run| self.add_run(run.to_vec()));
             return Ok(());
         }
-        let step = cuts.len().div_ceil(RUNS).max(1);
-        for cut in cuts.into_iter().step_by(step).take(RUNS) {
-            let range = KeyRange { lower: Bound::Included(cut), upper: Bound::Unbounded };
+        let step = splits.len().div_ceil(RUNS).max(1);
+        for split in splits.into_iter().step_by(step).take(RUNS) {
+            let range = KeyRange { lower: Bound::Included(split), upper: Bound::Unbounded };
             let (mut cursor, mut rows) = (table.scan_within(range), Vec::new());
             let push = |rows: &mut Vec<Row>, row: Row| {
                 if rows.len() < RUN_ROWS {

@@ -67,7 +67,7 @@ pub(crate) fn pad(key: &mut KeyBytes, width: KeyWidth) {
             KeyWidth::Sixteen => key.len() <= 16,
             KeyWidth::Variable => true,
         },
-        "a key of {} bytes is padded, not cut",
+        "a key of {} bytes is padded, not truncated",
         key.len()
     );
     match width {

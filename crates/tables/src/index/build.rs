@@ -1,7 +1,7 @@
 //! Building an index on a table with rows, concurrently with readers and writers.
 //!
 //! ```text
-//!   cut off         batch 1     batch 2           last batch    catalog
+//!   refuse          batch 1     batch 2           last batch    catalog
 //!   ──┼───────────────┼───────────┼────── … ─────────┼─────────────┼──▶
 //!     writers maintain the index from here on                      readers use it from here on
 //! ```

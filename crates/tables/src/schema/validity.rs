@@ -8,13 +8,13 @@
 //! ```
 //!
 //! - A transaction writes through the definition that is valid at its snapshot and no other: the transactions
-//!   crate refuses those that began before a change ([`StateContext::cut_off_writers`]), and this module
+//!   crate refuses those that began before a change ([`StateContext::refuse_older_writers`]), and this module
 //!   those that come after it with an old object.
 //! - Reading through an old definition goes on as long as rows keep their schema version.
 //!
 //! All of it is volatile: after a restart there is one definition, the catalog's.
 //!
-//! [`StateContext::cut_off_writers`]: entresol_transactions::StateContext::cut_off_writers
+//! [`StateContext::refuse_older_writers`]: entresol_transactions::StateContext::refuse_older_writers
 
 use crate::error::{Error, Result};
 use crate::statistics::AnalyzedTable;

@@ -54,7 +54,7 @@ impl AnalyzedTable {
 
     /// Statistics of [`AnalyzedTable::to_bytes`]; `None` if they are malformed.
     pub(crate) fn from_bytes(bytes: &[u8]) -> Option<AnalyzedTable> {
-        let mut rest = Rest(bytes);
+        let mut rest = RemainingBytes(bytes);
         let (rows, analyzed_at) = (f64::from_le_bytes(rest.take()?), i64::from_le_bytes(rest.take()?));
         let mut columns = BTreeMap::new();
         for _ in 0..u16::from_le_bytes(rest.take()?) {
@@ -73,9 +73,9 @@ fn push_value(value: &Value, bytes: &mut Vec<u8>) {
 }
 
 /// Bytes still to be decoded.
-struct Rest<'b>(&'b [u8]);
+struct RemainingBytes<'b>(&'b [u8]);
 
-impl Rest<'_> {
+impl RemainingBytes<'_> {
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
         let (taken, rest) = self.0.split_first_chunk()?;
         self.0 = rest;

@@ -56,7 +56,7 @@ fn is_short(value: &Value) -> bool {
 }
 
 /// Occurrences of a value in a sample.
-struct Found {
+struct SampledValue {
     count: usize,
     run: usize,
     /// True if it is in several runs: neighbours are often alike, and tell nothing of the others.
@@ -64,14 +64,14 @@ struct Found {
 }
 
 fn column_of(sample: &Sample, column: usize, statistics: &ColumnStatistics) -> AnalyzedColumn {
-    let mut found: BTreeMap<&Value, Found> = BTreeMap::new();
+    let mut found: BTreeMap<&Value, SampledValue> = BTreeMap::new();
     for (run, range) in sample.runs.iter().enumerate() {
         for row in &sample.rows[range.clone()] {
             let value = &row[column];
             if value.is_null() || !is_short(value) {
                 continue;
             }
-            let known = found.entry(value).or_insert(Found { count: 0, run, in_several_runs: false });
+            let known = found.entry(value).or_insert(SampledValue { count: 0, run, in_several_runs: false });
             known.count += 1;
             known.in_several_runs |= known.run != run;
         }
@@ -81,11 +81,11 @@ fn column_of(sample: &Sample, column: usize, statistics: &ColumnStatistics) -> A
     let mean = counted as f64 / found.len().max(1) as f64;
     // Of a few values all are common, however alike their frequencies.
     let frequent = if found.len() <= COMMON_MAX { 0.0 } else { COMMON_FREQUENCY * mean };
-    let is_common = |found: &Found| {
+    let is_common = |found: &SampledValue| {
         let is_spread = sample.is_complete || found.in_several_runs;
         found.count >= OCCURRENCES_MIN && is_spread && found.count as f64 > frequent
     };
-    let is_frequent = |(_, found): &(&&Value, &Found)| is_common(found);
+    let is_frequent = |(_, found): &(&&Value, &SampledValue)| is_common(found);
     let mut common: Vec<(&Value, usize)> =
         found.iter().filter(is_frequent).map(|(value, found)| (*value, found.count)).collect();
     common.sort_by_key(|(_, count)| std::cmp::Reverse(*count));

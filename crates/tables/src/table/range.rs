@@ -96,8 +96,8 @@ pub(super) fn estimated_rows(table: &Table, ranges: &[ScanRange]) -> Result<u64>
 
 /// Least number of rows of a part.
 const ROWS_OF_PART_MIN: u64 = 8192;
-/// Number of cut points wanted for a part: the more, the more equal the parts.
-const CUTS_OF_PART: usize = 64;
+/// Number of split points wanted for a part: the more, the more equal the parts.
+const SPLITS_OF_PART: usize = 64;
 
 /// Divides ranges; see [`Table::split`].
 pub(super) fn split(table: &Table, ranges: &[ScanRange], parts: usize) -> Result<Option<Vec<Vec<KeyRange>>>> {
@@ -106,8 +106,8 @@ pub(super) fn split(table: &Table, ranges: &[ScanRange], parts: usize) -> Result
     if parts < 2 || rows < rows_min {
         return Ok(None);
     }
-    let cuts = table.state().cut_points(parts.saturating_mul(CUTS_OF_PART));
-    // The pieces between cuts, with the number of the range that each is from.
+    let splits = table.state().split_points(parts.saturating_mul(SPLITS_OF_PART));
+    // The pieces between splits, with the number of the range that each is from.
     let mut pieces: Vec<(usize, KeyRange)> = Vec::new();
     for (number, range) in ranges.iter().enumerate() {
         let Some(KeyRange { mut lower, upper }) = range.encode(table.name(), table.schema())? else {
@@ -115,20 +115,20 @@ pub(super) fn split(table: &Table, ranges: &[ScanRange], parts: usize) -> Result
         };
         let first = match &lower {
             Bound::Unbounded => 0,
-            Bound::Included(lower) | Bound::Excluded(lower) => cuts.partition_point(|cut| cut <= lower),
+            Bound::Included(lower) | Bound::Excluded(lower) => splits.partition_point(|split| split <= lower),
         };
         let end = match &upper {
-            Bound::Unbounded => cuts.len(),
-            Bound::Included(upper) | Bound::Excluded(upper) => cuts.partition_point(|cut| cut < upper),
+            Bound::Unbounded => splits.len(),
+            Bound::Included(upper) | Bound::Excluded(upper) => splits.partition_point(|split| split < upper),
         };
-        for cut in cuts.get(first..end).unwrap_or_default() {
-            pieces.push((number, KeyRange { lower, upper: Bound::Excluded(cut.clone()) }));
-            lower = Bound::Included(cut.clone());
+        for split in splits.get(first..end).unwrap_or_default() {
+            pieces.push((number, KeyRange { lower, upper: Bound::Excluded(split.clone()) }));
+            lower = Bound::Included(split.clone());
         }
         pieces.push((number, KeyRange { lower, upper }));
     }
     let inner = pieces.len().saturating_sub(ranges.len()) as u64;
-    if inner * (rows / (cuts.len() as u64 + 1)) < rows_min / 2 {
+    if inner * (rows / (splits.len() as u64 + 1)) < rows_min / 2 {
         return Ok(None);
     }
     let divided = (0..parts).map(|part| {

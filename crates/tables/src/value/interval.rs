@@ -96,7 +96,7 @@ impl Interval {
         i128::from(days) * i128::from(MICROS_PER_DAY) + i128::from(self.micros)
     }
 
-    /// Interval of Arrow; digits below a microsecond are cut.
+    /// Interval of Arrow; digits below a microsecond are truncated.
     pub fn from_arrow(interval: IntervalMonthDayNano) -> Interval {
         let IntervalMonthDayNano { months, days, nanoseconds } = interval;
         Interval { months, days, micros: nanoseconds / NANOS_PER_MICRO }

@@ -14,7 +14,7 @@
 use super::{ChangeLog, KEY_BYTES, LoggedChange, PART_BYTES, PART_BYTES_MAX, PART_MAX, key_of};
 use crate::changes::overlay::Overlaid;
 use crate::context::state::State;
-use crate::history::Superseded;
+use crate::history::VersionLocation;
 use crate::mvcc::chain::{self, Version};
 use crate::mvcc::object::{ObjectLayout, VALUE_BYTES_MAX, VersionedObject};
 use crate::mvcc::value_buffer::ValueBuffer;
@@ -57,7 +57,7 @@ impl<'p> ChangeCollector<'p> {
         state: &'p State,
         key: &[u8],
         new: Option<&[u8]>,
-        (old, overlaid): (Option<&Superseded<'_>>, &Overlaid),
+        (old, overlaid): (Option<&VersionLocation<'_>>, &Overlaid),
     ) -> Result<()> {
         if overlaid.is_moving {
             return Ok(());

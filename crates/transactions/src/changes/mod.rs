@@ -11,7 +11,7 @@
 //!
 //! # Invariants
 //! - Each commit that is later than the horizon has all its changes in the log, once.
-//! - Keys of the log are written by the commit with their timestamp, and ended by pruning; no two writers meet.
+//! - Keys of the log are written by the commit with their timestamp, and ended by pruning; no two writers contend.
 //! - The horizon is stored in the transaction that removes the changes up to it.
 //!
 //! Cost: a copy of the old and new values of a commit, and a new key of the log for each part. Memory: the
@@ -283,6 +283,7 @@ impl StateContext {
     /// Attaches the log of a state that has logged its changes since it was made or [`StateContext::log_changes`]
     /// was called, before anything is written in this run.
     pub fn resume_change_log(&self, state: &Arc<State>, log: &Arc<ChangeLog>) {
+        debug_assert_eq!(log.state.group(), state.group(), "a log is of the group of its state");
         if state.is_volatile() {
             log.begins_at.store(self.active.newest_assigned(), Ordering::Release);
         }

@@ -44,9 +44,9 @@ use crate::context::StateContext;
 use crate::context::directory::ListRoom;
 use crate::context::group::{Group, STRIPED_KEYS_MAX};
 use crate::context::state::State;
-use crate::history::Ending;
+use crate::history::EndedVersion;
 use crate::locking::validation_sets::ValidatedReads;
-use crate::mvcc::chain::{Unlinked, Version};
+use crate::mvcc::chain::{UnlinkedVersions, Version};
 use crate::mvcc::object::VersionedObject;
 use crate::points::{
     BITS_AFTER_VERSIONS, COMMIT_ANNOUNCED, LAST_CTS_AFTER_BITS, LAST_CTS_AFTER_CHANGES, LAST_CTS_AFTER_DISK,
@@ -182,7 +182,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         let stamp = execution.run(slot, steps, room, request, declarable)?;
         drop(locks);
         let cts = stamp.cts();
-        assert!(cts > snapshot.none_above(), "commit timestamps are drawn above every snapshot");
+        assert!(cts > snapshot.none_above(), "commit timestamps lie above every snapshot");
         complete(context, stamp, durability)?;
         if logs_changes(writes) {
             context.change_notes.note(cts);
@@ -272,7 +272,7 @@ impl<'c> Execution<'c> {
             None
         };
         let queues = self.groups.iter().map(|group| &*group.in_flight);
-        let (entry, stamp) = CommitsInFlight::enter(queues, || self.draw(slot, class));
+        let (entry, stamp) = CommitsInFlight::enter(queues, || self.next_timestamp(slot, class));
         let cts = stamp.cts();
         debug_assert!(
             self.groups.iter().all(|group| self.context.directory.last_cts(group.id) < cts),
@@ -313,7 +313,7 @@ impl<'c> Execution<'c> {
 
     /// Assigns a timestamp and announces it in all groups: timestamps of a group are announced in their
     /// order.
-    fn draw(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
+    fn next_timestamp(&self, slot: usize, class: Class) -> (Timestamp, CommitStamp<'c>) {
         let stamp = self.context.active.stamp(slot, class);
         for group in self.groups {
             step(COMMIT_ANNOUNCED, || self.context.directory.announce(group, stamp.cts()));
@@ -437,7 +437,7 @@ impl<'c> Execution<'c> {
         }
         // First: who finds a newer version in a chain finds this one in the history.
         not_yet(LAST_CTS_AFTER_HISTORIES, || self.set_last_cts_to(cts))?;
-        Ending::publish_all(cts, steps.endings)?;
+        EndedVersion::publish_all(cts, steps.endings)?;
         not_yet(LAST_CTS_AFTER_CHANGES, || self.set_last_cts_to(cts))?;
         Append::publish_all(cts, steps.appends)?;
         let mut remaining = steps.keys.into_iter().peekable();
@@ -512,8 +512,9 @@ impl Execution<'_> {
         state: &State,
         key: &[u8],
         reservation: Reservation<'_>,
-        before: Option<(PoolOffset, Unlinked)>,
+        before: Option<(PoolOffset, UnlinkedVersions)>,
     ) -> Result<()> {
+        debug_assert!(state.is_chained(), "versions are prepended to chains only: {}", state.id);
         let mut publication = state.pool().publication();
         let version = publication.allocate(reservation);
         let Some((head, pruned)) = before else {

@@ -7,8 +7,8 @@
 
 use crate::changes::append::{Append, AppendedKeys, ChangeCollector};
 use crate::context::state::{LINE_BYTES, State};
-use crate::history::{Ending, Superseded};
-use crate::mvcc::chain::{self, Chain, Unlinked};
+use crate::history::{EndedVersion, VersionLocation};
+use crate::mvcc::chain::{self, Chain, UnlinkedVersions};
 use crate::mvcc::object::{Census, ObjectLayout, VERSION_SLOTS_MAX, VersionedObject};
 use crate::points::{OLD_VERSIONS_KEPT, VERSION_IN_A_FREE_SLOT};
 use crate::protocol::ContextOptions;
@@ -53,7 +53,7 @@ pub(crate) enum Step<'a, 'p> {
         key: &'a [u8],
         value: Option<&'a [u8]>,
         reservation: Reservation<'p>,
-        before: Option<(PoolOffset, Unlinked)>,
+        before: Option<(PoolOffset, UnlinkedVersions)>,
     },
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Steps<'a, 'p> {
     pub(crate) keys: Vec<Step<'a, 'p>>,
     /// Versions that end and go into the histories of their states: those of one history in a row, their keys
     /// ascending.
-    pub(crate) endings: Vec<Ending<'p>>,
+    pub(crate) endings: Vec<EndedVersion<'p>>,
     /// Parts of change logs: those of one log in a row.
     pub(crate) appends: Vec<Append<'p>>,
 }
@@ -125,7 +125,7 @@ pub(crate) fn plan<'a>(
     let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
     let mut steps =
         Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new(), appends: Vec::new() };
-    // Before any error about dropped states: a writer that was cut off may have written one of them for good
+    // Before any error about dropped states: a writer that was refused may have written one of them for good
     // reason.
     for writes in writes.states.values() {
         writes.keys.keys().next().map_or(Ok(()), |key| writes.state.check_writer(snapshot, key))?;
@@ -141,16 +141,18 @@ pub(crate) fn plan<'a>(
 pub(crate) const CALM_NS: u64 = 1_000_000_000;
 
 /// The version that a step ends.
-fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<Superseded<'p>> {
+fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<VersionLocation<'p>> {
     match step {
-        Step::Update { object, superseded, .. } => superseded.map(|slot| Superseded::Slot(*object, slot)),
-        Step::Delete { object, current, .. } => Some(Superseded::Slot(*object, *current)),
+        Step::Update { object, superseded, .. } => {
+            superseded.map(|slot| VersionLocation::Slot(*object, slot))
+        }
+        Step::Delete { object, current, .. } => Some(VersionLocation::Slot(*object, *current)),
         Step::Build { replaced: Some(replaced), .. } => {
             let (object, census) = &**replaced;
-            census.current.map(|slot| Superseded::Slot(*object, slot))
+            census.current.map(|slot| VersionLocation::Slot(*object, slot))
         }
         Step::Chain { before: Some((head, _)), .. } => {
-            Superseded::of_chain(state.pool(), *head, &state.group.invalid)
+            VersionLocation::of_chain(state.pool(), *head, &state.group.invalid)
         }
         Step::Build { replaced: None, .. } | Step::Chain { before: None, .. } => None,
     }
@@ -221,7 +223,7 @@ impl Planner<'_> {
                     let ended = ended_by(state, step);
                     changes.add(state, key, value, (ended.as_ref(), &writes.overlaid))?;
                     if let (Some(history), Some(ended)) = (history, ended) {
-                        steps.endings.push(Ending::plan(state, &history, key, ended)?);
+                        steps.endings.push(EndedVersion::plan(state, &history, key, ended)?);
                     }
                 }
             }

@@ -1,5 +1,5 @@
 use super::{QUICK_KEYS_MAX, STRIPED_KEYS_MAX};
-use crate::reclamation::reclaim::Patience;
+use crate::reclamation::reclaim::WaitPolicy;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Protocol, StateContext};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
@@ -62,7 +62,7 @@ fn small_commits_of_several_groups_hold_only_their_keys() {
     };
     let key = 1_u64.to_be_bytes();
     let own = || std::iter::once((states[1].id, &key[..]));
-    let locks = states[1].group.hold_keys(own, Patience::Waits).unwrap();
+    let locks = states[1].group.hold_keys(own, WaitPolicy::Waits).unwrap();
     commit(2).join().unwrap();
     let same = commit(1);
     thread::sleep(Duration::from_millis(20));
@@ -110,7 +110,7 @@ fn cutting_off_writers_waits_until_older_commits_are_visible() {
         let older = context.active.stamp(slot, class);
         let cts = older.cts();
         thread::scope(|scope| {
-            let cutting = scope.spawn(|| context.cut_off_writers(state.id(), |_| ()).unwrap());
+            let cutting = scope.spawn(|| context.refuse_older_writers(state.id(), |_| ()).unwrap());
             thread::sleep(Duration::from_millis(20));
             assert!(!cutting.is_finished(), "{class:?}");
             older.finish();

@@ -15,7 +15,7 @@
 use crate::locking::predicate_locks::{PredicateGuard, PredicateLock};
 use crate::locking::stripes::{Stripes, StripesGuard};
 use crate::points::DURABLE_GROUPS;
-use crate::reclamation::reclaim::Patience;
+use crate::reclamation::reclaim::WaitPolicy;
 use crate::visibility::in_flight::CommitsInFlight;
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::{GroupId, Protocol, StateId};
@@ -95,10 +95,10 @@ impl Group {
 
     /// Keeps others from holding the group exclusively until it is dropped. None: another thread does, and
     /// the caller does not wait.
-    pub(crate) fn hold_shared(&self, patience: Patience) -> Option<RwLockReadGuard<'_, ()>> {
+    pub(crate) fn hold_shared(&self, patience: WaitPolicy) -> Option<RwLockReadGuard<'_, ()>> {
         match patience {
-            Patience::Waits => Some(self.writers.read()),
-            Patience::Never => self.writers.try_read(),
+            WaitPolicy::Waits => Some(self.writers.read()),
+            WaitPolicy::Never => self.writers.try_read(),
         }
     }
 
@@ -129,15 +129,15 @@ impl Group {
     pub(crate) fn hold_keys<'k, K: Iterator<Item = (StateId, &'k [u8])>>(
         &self,
         keys: impl Fn() -> K,
-        patience: Patience,
+        patience: WaitPolicy,
     ) -> Option<KeysGuard<'_>> {
         loop {
             let held = self.keys_guard(SmallVec::from_iter([self.hold_shared(patience)?]), keys());
             let Some(lock) = self.predicate_lock_of(&keys) else { return Some(held) };
             drop(held);
             match patience {
-                Patience::Waits => lock.wait_until_released(),
-                Patience::Never => return None,
+                WaitPolicy::Waits => lock.wait_until_released(),
+                WaitPolicy::Never => return None,
             }
         }
     }

@@ -38,9 +38,9 @@ use crate::mvcc::old_versions::OldVersions;
 use crate::points::FAILURE_SPARES_DECLARED;
 use crate::protocol::{ContextOptions, Protocol};
 use crate::reclamation::dead_keys::ReclaimQueue;
-use crate::reclamation::vacuum::Dropping;
+use crate::reclamation::vacuum::DroppedState;
 use crate::recovery::opened_states::{OpenedStates, open_states};
-use crate::recovery::opening::{Opening, OpeningProgress};
+use crate::recovery::opening::{OpeningProgress, OpeningThreads};
 use crate::recovery::{self, RecoveryReport};
 use crate::transaction::Transaction;
 use crate::transaction::maintenance::Maintenance;
@@ -60,7 +60,7 @@ use std::sync::{Arc, Weak};
 #[repr(align(128))]
 pub struct StateContext {
     /// First, so that its threads end before what they read is dropped.
-    opening: Opening,
+    opening: OpeningThreads,
     /// The main one.
     pub(crate) pool: Arc<Pool>,
     pub(crate) pools: Pools,
@@ -78,7 +78,7 @@ pub struct StateContext {
     states: RwLock<BTreeMap<StateId, Arc<State>>>,
     /// States that could not be opened, with the reason.
     damaged: BTreeMap<StateId, String>,
-    pub(crate) dropping: Mutex<Vec<Dropping>>,
+    pub(crate) dropping: Mutex<Vec<DroppedState>>,
     pub(crate) ddl: Mutex<()>,
     /// The states with dead keys.
     pub(crate) reclaim: Arc<ReclaimQueue>,
@@ -176,7 +176,7 @@ impl StateContext {
         let waits = Arc::new(Waits::default());
         Ok(Arc::new(StateContext {
             clock: TrustedClock::new(pool.env(), next.previous(), options.clock_jump_max),
-            opening: Opening::start(&pool, states.values()),
+            opening: OpeningThreads::start(&pool, states.values()),
             options: ContextOptions { protocol: directory.protocol, ..options },
             directory,
             old_versions,
@@ -352,7 +352,7 @@ impl StateContext {
         self.active.release(slot);
         let dropped_at = dropped_at?;
         self.states.write().remove(&id);
-        self.dropping.lock().push(Dropping::new(
+        self.dropping.lock().push(DroppedState::new(
             state.pool(),
             id,
             state.root,
@@ -363,11 +363,11 @@ impl StateContext {
         self.wait_until_visible(dropped_at)
     }
 
-    /// Cuts off the writers of a state: transactions that began before, and wrote it, fail with a conflict
+    /// Refuses the older writers of a state: transactions that began before, and wrote it, fail with a conflict
     /// when they commit; no such commit is in flight when this returns. `at` is called with the timestamp
     /// from which on snapshots may write again, before any transaction can have such a snapshot. Nothing of
     /// it is persistent.
-    pub fn cut_off_writers(&self, id: StateId, at: impl FnOnce(Timestamp)) -> Result<Timestamp> {
+    pub fn refuse_older_writers(&self, id: StateId, at: impl FnOnce(Timestamp)) -> Result<Timestamp> {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         let (slot, _) = self.claim()?;

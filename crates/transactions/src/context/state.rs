@@ -270,10 +270,10 @@ impl State {
     }
 
     /// Returns keys that divide the state into parts of about equal size, in ascending order: at least
-    /// `wanted`, if it is large enough; see [`OrderedIndex::cut_points`].
-    pub fn cut_points(&self, wanted: usize) -> Vec<KeyBytes> {
+    /// `wanted`, if it is large enough; see [`OrderedIndex::split_points`].
+    pub fn split_points(&self, wanted: usize) -> Vec<KeyBytes> {
         let _guard = self.pool.pin();
-        if self.is_dropped() { Vec::new() } else { self.index.cut_points(wanted) }
+        if self.is_dropped() { Vec::new() } else { self.index.split_points(wanted) }
     }
 
     /// Estimates the number of keys, dead ones included.
@@ -353,12 +353,12 @@ impl State {
         self.loaded_at.load(Ordering::Acquire)
     }
 
-    /// Tells whether writers with this snapshot were not cut off.
+    /// Tells whether writers with this snapshot are not refused.
     pub(crate) fn admits_writer(&self, snapshot: Snapshot) -> bool {
         snapshot.sees(self.writers_from.load(Ordering::SeqCst))
     }
 
-    /// Returns a conflict if writers with this snapshot were cut off; `key` is one that was written.
+    /// Returns a conflict if writers with this snapshot are refused; `key` is one that was written.
     pub(crate) fn check_writer(&self, snapshot: Snapshot, key: &KeyBytes) -> Result<()> {
         let committed = self.writers_from.load(Ordering::SeqCst);
         if snapshot.sees(committed) {

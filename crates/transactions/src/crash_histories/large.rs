@@ -29,7 +29,7 @@ struct Progress {
 }
 
 /// The same at a crash.
-struct Legal {
+struct LegalSets {
     large: [u64; 2],
     small: [u64; 2],
 }
@@ -46,11 +46,11 @@ pub fn check_large_commits(
         run(pool, &recorded, groups, rounds, seed)
             .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
     };
-    let moment = move || {
+    let legal_contents = move || {
         let load = |counts: &[AtomicU64; 2]| counts.each_ref().map(|count| count.load(SeqCst));
-        Legal { large: load(&progress.large), small: load(&progress.small) }
+        LegalSets { large: load(&progress.large), small: load(&progress.small) }
     };
-    check_at(options, history, moment, verify)
+    check_at(options, history, legal_contents, verify)
 }
 
 fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed: u64) -> Result<()> {
@@ -79,8 +79,8 @@ fn run(pool: &Arc<Pool>, progress: &Progress, groups: Groups, rounds: u64, seed:
     take_turns(
         seed,
         vec![
-            Box::new(|| large_ones().expect("nobody else writes these keys")),
-            Box::new(|| small_ones().expect("nobody else writes this key")),
+            Box::new(|| large_ones().expect("no other thread writes these keys")),
+            Box::new(|| small_ones().expect("no other thread writes this key")),
         ],
     );
     Ok(())
@@ -133,7 +133,7 @@ fn small(number: u64) -> CommitWrites {
     [0, 1].map(|state| (state, SMALL_KEY, value.clone())).into()
 }
 
-fn verify(pool: &Arc<Pool>, legal: &Legal) -> std::result::Result<(), String> {
+fn verify(pool: &Arc<Pool>, legal: &LegalSets) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
     check_sound(&context)?;
@@ -160,7 +160,7 @@ fn verify(pool: &Arc<Pool>, legal: &Legal) -> std::result::Result<(), String> {
 fn is_legal(
     context: &Arc<StateContext>,
     states: &[Arc<State>; 2],
-    legal: &Legal,
+    legal: &LegalSets,
 ) -> std::result::Result<(), String> {
     let mut found = rows(context, states).map_err(|error| error.to_string())?;
     found.iter_mut().for_each(|rows| drop(rows.remove(&key(LATER_KEY))));

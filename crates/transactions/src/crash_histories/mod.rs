@@ -147,7 +147,7 @@ fn check_recorded<M: Model + Default>(
     let history = move |pool: &Arc<Pool>| {
         run(pool, &recorded).map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
     };
-    check_at(options, history, recorder.moment(), move |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), move |pool, legal| {
         let legal = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
         let legal: Vec<&M> = legal.into_iter().flatten().map(|content| &**content).collect();
         verify(pool, &legal)

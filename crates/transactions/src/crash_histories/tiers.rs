@@ -11,7 +11,7 @@ use super::{
     random_changes, write,
 };
 use crate::{ContextOptions, Error, GroupId, Result, State, StateContext, StateId, StateOptions, TierChoice};
-use entresol_memory::crash::{CrashOptions, CrashReport, Legal, Model, Recorder, check_at};
+use entresol_memory::crash::{CrashOptions, CrashReport, LegalContents, Model, Recorder, check_at};
 use entresol_memory::{Durability, Env, Pool};
 use entresol_structures::KeyWidth;
 use std::path::Path;
@@ -107,19 +107,24 @@ pub fn check_disk(
                 .map_err(|error| entresol_memory::Error::Invalid(error.to_string()))
         }
     };
-    let moment = {
-        let (legal, disk) = (recorder.moment(), Arc::clone(&disk));
+    let legal_contents = {
+        let (legal, disk) = (recorder.legal_contents(), Arc::clone(&disk));
         move || (legal(), disk.images())
     };
     let turn = AtomicUsize::new(0);
-    check_at(options, history, moment, move |pool, (legal, images): &(Legal<Content>, DiskImages)| {
-        let image = &images[turn.fetch_add(1, Ordering::Relaxed) % images.len()];
-        let beside = Some(disk.load(image)?);
-        let opened = StateContext::open_or_create_beside(Arc::clone(pool), beside, context_options);
-        let legal = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
-        let legal: Vec<&Content> = legal.into_iter().flatten().map(|content| &**content).collect();
-        verify(&opened.map_err(|error| error.to_string())?, &legal)
-    })
+    check_at(
+        options,
+        history,
+        legal_contents,
+        move |pool, (legal, images): &(LegalContents<Content>, DiskImages)| {
+            let image = &images[turn.fetch_add(1, Ordering::Relaxed) % images.len()];
+            let beside = Some(disk.load(image)?);
+            let opened = StateContext::open_or_create_beside(Arc::clone(pool), beside, context_options);
+            let legal = [Some(&legal.returned), legal.with_next.as_ref().map(|(_, after)| after)];
+            let legal: Vec<&Content> = legal.into_iter().flatten().map(|content| &**content).collect();
+            verify(&opened.map_err(|error| error.to_string())?, &legal)
+        },
+    )
 }
 
 /// The first state and the second one.

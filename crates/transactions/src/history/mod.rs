@@ -48,7 +48,7 @@ pub(crate) use keys::HistoryKeys;
 pub(crate) use lookup::{KnownKey, LookupRange};
 pub use prune::PRUNE_ROUNDS;
 use prune::Round;
-pub(crate) use record::{Ending, Record, Superseded};
+pub(crate) use record::{EndedVersion, Record, VersionLocation};
 
 use crate::context::directory::{HistoryEntry, StateEntry};
 use crate::{AtomicTimestamp, INFINITY, Result, StateId, Timestamp};

@@ -14,7 +14,7 @@ use super::{History, Record};
 use crate::context::StateContext;
 use crate::context::state::State;
 use crate::points::{HORIZON_MOVED, RECORD_WITH_ITS_KEY};
-use crate::reclamation::reclaim::Patience;
+use crate::reclamation::reclaim::WaitPolicy;
 use crate::recovery;
 use crate::{Result, Timestamp};
 use entresol_memory::PoolOffset;
@@ -77,7 +77,7 @@ impl StateContext {
         let next = states.iter().map(&due).min().unwrap_or(u64::MAX);
         self.prune_due_ns.store(next, Ordering::Release);
         let Some(state) = states.iter().find(|state| due(state) <= now_ns) else { return Ok(false) };
-        let Some(pruned) = self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), Patience::Never)? else {
+        let Some(pruned) = self.prune_step(state, PRUNE_ENTRIES_MIN.max(4 * keys), WaitPolicy::Never)? else {
             return Ok(false);
         };
         let is_late = pruned.round_ns > pruned.retention_ns / 2;
@@ -98,7 +98,7 @@ impl StateContext {
         history.round.lock().from = None;
         history.prune_at_ns.store(0, Ordering::Release);
         loop {
-            let step = self.prune_step(state, PRUNE_ENTRIES_MIN, Patience::Waits)?;
+            let step = self.prune_step(state, PRUNE_ENTRIES_MIN, WaitPolicy::Waits)?;
             pruned += step.map_or(0, |step| step.records);
             if history.round.lock().from.is_none() || state.is_dropped() {
                 return Ok(pruned);
@@ -109,12 +109,17 @@ impl StateContext {
     /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that
     /// ends a version again changes its record in place. None: there is no history, or the caller would have
     /// to wait.
-    fn prune_step(&self, state: &State, entries_max: usize, patience: Patience) -> Result<Option<PruneStep>> {
+    fn prune_step(
+        &self,
+        state: &State,
+        entries_max: usize,
+        patience: WaitPolicy,
+    ) -> Result<Option<PruneStep>> {
         let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
         self.check_accepts_commits()?;
         let round = match patience {
-            Patience::Waits => Some(history.round.lock()),
-            Patience::Never => history.round.try_lock(),
+            WaitPolicy::Waits => Some(history.round.lock()),
+            WaitPolicy::Never => history.round.try_lock(),
         };
         let Some(mut round) = round else { return Ok(None) };
         let now_ns = self.clock.now_ns();

@@ -74,68 +74,68 @@ impl<'p> Record<'p> {
 }
 
 /// Location of the version that a commit ends.
-pub(crate) enum Superseded<'p> {
+pub(crate) enum VersionLocation<'p> {
     /// In a slot of an object.
     Slot(VersionedObject<'p>, usize),
     /// In a chain.
     Chained(Version<'p>),
 }
 
-impl<'p> Superseded<'p> {
+impl<'p> VersionLocation<'p> {
     /// The newest version of a chain, if a commit ends it.
     pub(crate) fn of_chain(
         pool: &'p Pool,
         head: PoolOffset,
         invalid: &InvalidRanges,
-    ) -> Option<Superseded<'p>> {
-        Chain::at(pool, head).current(invalid).ok().flatten().map(Superseded::Chained)
+    ) -> Option<VersionLocation<'p>> {
+        Chain::at(pool, head).current(invalid).ok().flatten().map(VersionLocation::Chained)
     }
 
     fn cts(&self) -> Timestamp {
         match self {
-            Superseded::Slot(object, slot) => object.cts(*slot),
-            Superseded::Chained(version) => version.cts(),
+            VersionLocation::Slot(object, slot) => object.cts(*slot),
+            VersionLocation::Chained(version) => version.cts(),
         }
     }
 
     fn value_bytes(&self) -> usize {
         match self {
-            Superseded::Slot(object, slot) => object.value_bytes(*slot),
-            Superseded::Chained(version) => version.value_bytes(),
+            VersionLocation::Slot(object, slot) => object.value_bytes(*slot),
+            VersionLocation::Chained(version) => version.value_bytes(),
         }
     }
 
     pub(crate) fn copy_value(&self, value: &mut ValueBuffer) {
         match self {
-            Superseded::Slot(object, slot) => {
+            VersionLocation::Slot(object, slot) => {
                 assert!(object.copy_value(*slot, value), "the length was looked at before");
             }
-            Superseded::Chained(version) => version.copy_value(value),
+            VersionLocation::Chained(version) => version.copy_value(value),
         }
     }
 }
 
 /// A version that a commit ends, on its way into the history.
-pub(crate) struct Ending<'p> {
+pub(crate) struct EndedVersion<'p> {
     history: Arc<History>,
     key: KeyBytes,
-    version: Superseded<'p>,
+    version: VersionLocation<'p>,
     /// Until it is published.
     reservation: Option<Reservation<'p>>,
 }
 
-impl<'p> Ending<'p> {
+impl<'p> EndedVersion<'p> {
     /// Planned with the commit: the memory is reserved. The caller holds the key.
     pub(crate) fn plan(
         state: &'p State,
         history: &Arc<History>,
         key: &[u8],
-        version: Superseded<'p>,
-    ) -> Result<Ending<'p>> {
+        version: VersionLocation<'p>,
+    ) -> Result<EndedVersion<'p>> {
         let encoded = history.keys().encode(key, version.cts());
         let encoded = encoded.ok_or_else(|| Error::HistoryKeyLength { state: state.id, bytes: key.len() })?;
         let reservation = Some(state.pool().reserve(version_bytes_of(version.value_bytes()))?);
-        Ok(Ending { history: Arc::clone(history), key: encoded, version, reservation })
+        Ok(EndedVersion { history: Arc::clone(history), key: encoded, version, reservation })
     }
 
     /// Phase 2 of the commit at `dts`: copies and flushes.
@@ -155,18 +155,18 @@ impl<'p> Ending<'p> {
     }
 
     /// Phase 3: the indexes lead to them, with few publications. Those of one history are in a row.
-    pub(crate) fn publish_all(dts: Timestamp, mut endings: Vec<Ending<'p>>) -> Result<()> {
+    pub(crate) fn publish_all(dts: Timestamp, mut endings: Vec<EndedVersion<'p>>) -> Result<()> {
         for of_one in endings.chunk_by_mut(|a, b| Arc::ptr_eq(&a.history, &b.history)) {
-            Ending::publish_in(dts, of_one)?;
+            EndedVersion::publish_in(dts, of_one)?;
         }
         Ok(())
     }
 
     /// All in one history.
-    fn publish_in(dts: Timestamp, endings: &mut [Ending<'p>]) -> Result<()> {
+    fn publish_in(dts: Timestamp, endings: &mut [EndedVersion<'p>]) -> Result<()> {
         let mut reservations: SmallVec<[_; 16]> =
             endings.iter_mut().map(|ending| ending.reservation.take()).collect();
-        let Some((Ending { history, .. }, _)) = endings.split_first() else { return Ok(()) };
+        let Some((EndedVersion { history, .. }, _)) = endings.split_first() else { return Ok(()) };
         let keys: SmallVec<[&[u8]; 16]> = endings.iter().map(|ending| &ending.key[..]).collect();
         debug_assert!(keys.windows(2).all(|pair| pair[0] < pair[1]), "keys of a history's endings ascend");
         let mut earlier: SmallVec<[(usize, PoolOffset); 4]> = SmallVec::new();

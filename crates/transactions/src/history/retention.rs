@@ -8,7 +8,7 @@ use crate::context::StateContext;
 use crate::context::directory::{HistoryEntry, StateEntry};
 use crate::context::state::State;
 use crate::points::HORIZON_MOVED;
-use crate::reclamation::vacuum::Dropping;
+use crate::reclamation::vacuum::DroppedState;
 use crate::visibility::snapshot::Class;
 use crate::{Error, Result, StateId, Timestamp};
 use entresol_memory::PoolOffset;
@@ -141,7 +141,13 @@ impl StateContext {
     /// Notes that the history of a state is dropped, and that no reader finds it any more.
     pub(crate) fn forget_history(&self, state: &State, history: &History, dropped_at: Timestamp) {
         self.with_history.lock().retain(|other| other.id != state.id);
-        self.dropping.lock().push(Dropping::new(&history.pool, history.id, history.root, dropped_at, false));
+        self.dropping.lock().push(DroppedState::new(
+            &history.pool,
+            history.id,
+            history.root,
+            dropped_at,
+            false,
+        ));
     }
 
     /// Tells whether any state keeps a version history.

@@ -4,7 +4,7 @@ use super::run::Run;
 use crate::context::StateContext;
 use crate::context::state::State;
 use crate::mvcc::object::{ObjectLayout, VALUE_BYTES_MAX, VersionedObject};
-use crate::reclamation::vacuum::Dropping;
+use crate::reclamation::vacuum::DroppedState;
 use crate::{Error, Result, StateId, Timestamp};
 use entresol_memory::{Pool, PoolOffset, Publication, Reservation};
 use entresol_structures::{IndexContent, KeyBytes, OrderedIndex};
@@ -33,7 +33,7 @@ pub(crate) struct StateLoad {
 impl Drop for StateLoad {
     fn drop(&mut self) {
         let (pool, at) = (self.state.pool(), Timestamp::START);
-        self.context.dropping.lock().push(Dropping::new(pool, self.beside, self.root, at, false));
+        self.context.dropping.lock().push(DroppedState::new(pool, self.beside, self.root, at, false));
         self.state.end_load();
         // A load that failed may have filled the pool.
         self.context.reclaim.wake();
@@ -53,7 +53,7 @@ impl StateLoad {
         let (beside, root) = context.create_beside(state)?;
         // An index that was just created can be opened, unless the medium fails.
         let index = OrderedIndex::open(state.pool(), root).inspect_err(|_| {
-            let dropping = Dropping::new(state.pool(), beside, root, Timestamp::START, false);
+            let dropping = DroppedState::new(state.pool(), beside, root, Timestamp::START, false);
             context.dropping.lock().push(dropping);
         })?;
         Ok(StateLoad {

@@ -47,7 +47,7 @@ enum Reader {
     Stores(u8),
     LooksAgain(u8),
     Reads,
-    LetsGo,
+    Releases,
 }
 
 /// Next step of the scan.
@@ -132,9 +132,9 @@ impl World {
             }
             Reader::Reads => {
                 self.check()?;
-                Reader::LetsGo
+                Reader::Releases
             }
-            Reader::LetsGo => {
+            Reader::Releases => {
                 self.check()?;
                 self.is_claimed = false;
                 self.reads += 1;

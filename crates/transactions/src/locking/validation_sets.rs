@@ -36,7 +36,7 @@ const RESERVED_STEP_BYTES: usize = 64 << 10;
 /// Number of commits after which sets are removed: finding the oldest snapshot visits all transactions.
 const PURGE_EVERY: usize = 64;
 
-struct Committed {
+struct CommittedSets {
     cts: Timestamp,
     /// Ascending, of states that ascend.
     states: Vec<(StateId, Vec<KeyBytes>)>,
@@ -45,7 +45,7 @@ struct Committed {
 
 #[derive(Default)]
 pub(crate) struct RetainedSets {
-    sets: VecDeque<Committed>,
+    sets: VecDeque<CommittedSets>,
     bytes: usize,
     /// Sets up to here are gone.
     floor: Timestamp,
@@ -117,13 +117,14 @@ impl Turn<'_> {
             .map(|writes| (writes.state.id, writes.keys.keys().cloned().collect::<Vec<_>>()))
             .collect();
         let keys = states.iter().flat_map(|(_, keys)| keys);
-        let bytes = keys.map(|key| size_of::<KeyBytes>() + key.len()).sum::<usize>() + size_of::<Committed>();
+        let bytes =
+            keys.map(|key| size_of::<KeyBytes>() + key.len()).sum::<usize>() + size_of::<CommittedSets>();
         let kept = &mut *self.kept;
         assert!(
             kept.sets.back().is_none_or(|last| last.cts < cts),
             "timestamps are assigned in the order of validation"
         );
-        kept.push(Committed { cts, states, bytes });
+        kept.push(CommittedSets { cts, states, bytes });
         if kept.since_purge >= PURGE_EVERY {
             kept.since_purge = 0;
             let oldest = oldest();
@@ -139,7 +140,7 @@ impl Turn<'_> {
 }
 
 impl RetainedSets {
-    fn push(&mut self, set: Committed) {
+    fn push(&mut self, set: CommittedSets) {
         self.bytes += set.bytes;
         self.since_purge += 1;
         self.sets.push_back(set);
@@ -213,7 +214,7 @@ mod tests {
         let mut kept = sets.kept.write();
         for number in 1..=5 {
             let cts = Timestamp::from_nanoseconds(number);
-            kept.push(Committed { cts, states: Vec::new(), bytes: MIB });
+            kept.push(CommittedSets { cts, states: Vec::new(), bytes: MIB });
             kept.fit_budget();
         }
         // An eighth of the budget is for pages.

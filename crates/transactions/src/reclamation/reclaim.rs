@@ -90,7 +90,7 @@ impl Slice {
 
 /// Policy towards an exclusive holder of a group: to wait for it or not.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Patience {
+pub(crate) enum WaitPolicy {
     Waits,
     /// Its keys come another time.
     Never,
@@ -102,7 +102,7 @@ impl StateContext {
     pub(crate) fn reclaim_step(
         &self,
         last: &mut Option<StateId>,
-        patience: Patience,
+        patience: WaitPolicy,
         stats: &mut VacuumStats,
     ) -> Result<bool> {
         let snapshots = self.active.snapshots();
@@ -132,7 +132,7 @@ impl StateContext {
         &self,
         state: &Arc<State>,
         all_see: impl Fn(Timestamp) -> bool,
-        patience: Patience,
+        patience: WaitPolicy,
     ) -> Result<Slice> {
         self.check_accepts_commits()?;
         let keys = state.dead.take_keys(&all_see, SLICE_KEYS);
@@ -150,7 +150,7 @@ impl StateContext {
     }
 
     /// Visits keys that were taken from the list. Keys that were not reached go back to it.
-    fn reclaim_keys(&self, state: &State, keys: &[DeadKey], patience: Patience) -> Result<Slice> {
+    fn reclaim_keys(&self, state: &State, keys: &[DeadKey], patience: WaitPolicy) -> Result<Slice> {
         let mut back: SmallVec<[(Timestamp, &KeyBytes); SLICE_KEYS]> = SmallVec::new();
         let looked = self.with_keys(state, keys.iter().map(|dead| &dead.key), patience, |at, removal| {
             // A key that was deleted again since then is in the list once more.
@@ -172,7 +172,7 @@ impl StateContext {
     }
 
     /// Visits the next leaf of a sweep.
-    fn sweep_leaf(&self, state: &State, at: &Bound<KeyBytes>, patience: Patience) -> Result<Slice> {
+    fn sweep_leaf(&self, state: &State, at: &Bound<KeyBytes>, patience: WaitPolicy) -> Result<Slice> {
         let from = at.as_ref().map(|key| &key[..]);
         let Some(LeafPass { slice, next, .. }) = self.visit_leaf(state, from, patience)? else {
             return Ok(Slice::default());
@@ -183,7 +183,12 @@ impl StateContext {
     }
 
     /// Visits the leaf of the index at `from`. None: the state is gone, or the caller would have to wait.
-    fn visit_leaf(&self, state: &State, from: Bound<&[u8]>, patience: Patience) -> Result<Option<LeafPass>> {
+    fn visit_leaf(
+        &self,
+        state: &State,
+        from: Bound<&[u8]>,
+        patience: WaitPolicy,
+    ) -> Result<Option<LeafPass>> {
         let (mut entries, mut candidates) = (Vec::new(), Vec::<KeyBytes>::new());
         let visible = self.active.newest();
         let next = {
@@ -232,7 +237,7 @@ impl StateContext {
         &self,
         state: &State,
         keys: impl ExactSizeIterator<Item = &'k KeyBytes> + Clone,
-        patience: Patience,
+        patience: WaitPolicy,
         mut load_each: impl FnMut(usize, Removal),
     ) -> Result<Option<Slice>> {
         let of_state = || keys.clone().map(|key| (state.id, &key[..]));
@@ -272,7 +277,7 @@ impl StateContext {
                 self.check_accepts_commits()?;
                 let lower = from.as_ref().map_or(Bound::Unbounded, |key| Bound::Included(&key[..]));
                 let Some(LeafPass { slice, waiting, next }) =
-                    self.visit_leaf(state, lower, Patience::Waits)?
+                    self.visit_leaf(state, lower, WaitPolicy::Waits)?
                 else {
                     return Ok(());
                 };
@@ -291,12 +296,12 @@ impl StateContext {
             // Keys that were not reached are not forgotten.
             state.dead.expect(expected);
         }
-        self.store_dead_keys(state, Patience::Waits);
+        self.store_dead_keys(state, WaitPolicy::Waits);
         done
     }
 
     /// Stores the number of dead keys, if the stored one is far from it. A hint: a crash may take it back.
-    pub(crate) fn store_dead_keys(&self, state: &State, patience: Patience) {
+    pub(crate) fn store_dead_keys(&self, state: &State, patience: WaitPolicy) {
         if !state.dead.is_stored_count_far() {
             return;
         }
@@ -360,7 +365,7 @@ impl StateContext {
             }
             return Ok(if census.lives { Removal::Alive } else { Removal::NotYet(census.newest) });
         }
-        self.cut(state.pool(), chain)?;
+        self.truncate_chain(state.pool(), chain)?;
         self.note_removed(state);
         let mut publication = state.pool().publication();
         publication.free(offset);
@@ -369,7 +374,7 @@ impl StateContext {
     }
 
     /// Frees all versions behind the first.
-    pub(crate) fn cut(&self, pool: &Pool, chain: Chain<'_>) -> Result<()> {
+    pub(crate) fn truncate_chain(&self, pool: &Pool, chain: Chain<'_>) -> Result<()> {
         loop {
             let mut publication = pool.publication();
             let last = chain.unlink_behind_first(&mut publication);
@@ -414,7 +419,7 @@ impl StateContext {
         let (mut stats, mut last) = (VacuumStats::default(), None);
         let mut step = || -> Result<()> {
             while stats.keys_removed < ROOM_KEYS
-                && self.reclaim_step(&mut last, Patience::Waits, &mut stats)?
+                && self.reclaim_step(&mut last, WaitPolicy::Waits, &mut stats)?
             {}
             while self.destroy_step(&mut stats)? {}
             Ok(())
@@ -445,7 +450,7 @@ impl StateContext {
             while help_dead
                 && stats.keys_seen < keys_max
                 && self.reclaim.dead() > 0
-                && self.reclaim_step(&mut last, Patience::Never, &mut stats)?
+                && self.reclaim_step(&mut last, WaitPolicy::Never, &mut stats)?
             {}
             self.reclaim.set_last_helped(last);
             if help_history {

@@ -11,7 +11,7 @@
 //! none; there, and wherever none is started, commits clean up behind themselves.
 
 use crate::context::StateContext;
-use crate::reclamation::reclaim::Patience;
+use crate::reclamation::reclaim::WaitPolicy;
 use crate::reclamation::vacuum::VacuumStats;
 use crate::{Result, StateId, Timestamp};
 use entresol_memory::Pool;
@@ -161,7 +161,7 @@ impl ReclaimLoop {
         let pruned = context.prune_change_logs()?;
         let _alone = context.pause_reclaiming();
         let mut worked = pruned > 0;
-        worked |= context.reclaim_step(&mut self.last, Patience::Waits, done)?;
+        worked |= context.reclaim_step(&mut self.last, WaitPolicy::Waits, done)?;
         if context.has_dropping() {
             worked |= context.destroy_step(done)?;
         }

@@ -39,7 +39,7 @@ pub struct VacuumStats {
 }
 
 /// A dropped state that is not destroyed yet.
-pub(crate) struct Dropping {
+pub(crate) struct DroppedState {
     pub(crate) pool: Arc<Pool>,
     pub(crate) id: StateId,
     pub(crate) root: PoolOffset,
@@ -47,11 +47,11 @@ pub(crate) struct Dropping {
     pub(crate) dropped_at: Timestamp,
     /// Unlinking of its chains, so that freeing what the index leads to frees all of it; None: they are
     /// unlinked.
-    unlinking: Option<Unlinking>,
+    unlinking: Option<ChainUnlinking>,
 }
 
 /// Unlinking of the chains of a dropped state, leaf by leaf.
-struct Unlinking {
+struct ChainUnlinking {
     /// Position at which it goes on.
     from: Bound<KeyBytes>,
     /// Index of the state, open from the first step to the last: some structures read all leaves when they
@@ -59,20 +59,20 @@ struct Unlinking {
     index: Option<OrderedIndex>,
 }
 
-impl Dropping {
+impl DroppedState {
     pub(crate) fn new(
         pool: &Arc<Pool>,
         id: StateId,
         root: PoolOffset,
         dropped_at: Timestamp,
         chained: bool,
-    ) -> Dropping {
-        Dropping {
+    ) -> DroppedState {
+        DroppedState {
             pool: Arc::clone(pool),
             id,
             root,
             dropped_at,
-            unlinking: chained.then_some(Unlinking { from: Bound::Unbounded, index: None }),
+            unlinking: chained.then_some(ChainUnlinking { from: Bound::Unbounded, index: None }),
         }
     }
 }
@@ -108,9 +108,9 @@ impl StateContext {
     }
 
     /// Unlinks the chains of one more leaf of a dropped state.
-    fn unlink_leaf(&self, dropping: &mut Dropping) -> Result<()> {
+    fn unlink_leaf(&self, dropping: &mut DroppedState) -> Result<()> {
         let (pool, root) = (&dropping.pool, dropping.root);
-        let Some(Unlinking { from, index }) = &mut dropping.unlinking else { return Ok(()) };
+        let Some(ChainUnlinking { from, index }) = &mut dropping.unlinking else { return Ok(()) };
         let index = match index {
             Some(index) => index,
             None => index.insert(OrderedIndex::open(pool, root)?),
@@ -118,7 +118,7 @@ impl StateContext {
         let mut entries = Vec::new();
         let next = index.scan_batch(from.as_ref().map(|key| &key[..]), &mut entries)?;
         let offsets = entries.iter().map(|&(_, word)| PoolOffset::from_word(word));
-        offsets.into_iter().try_for_each(|offset| self.cut(pool, Chain::at(pool, offset)))?;
+        offsets.into_iter().try_for_each(|offset| self.truncate_chain(pool, Chain::at(pool, offset)))?;
         match next {
             Some(key) => *from = Bound::Included(key),
             None => dropping.unlinking = None,
@@ -133,7 +133,7 @@ impl StateContext {
         let Some(index) = dropping.iter().position(|state| snapshots.all_see(state.dropped_at)) else {
             return Ok(false);
         };
-        let Dropping { id, root, .. } = dropping[index];
+        let DroppedState { id, root, .. } = dropping[index];
         let pool = Arc::clone(&dropping[index].pool);
         if dropping[index].unlinking.is_some() {
             // Another run had unlinked them all before it began to free the index.

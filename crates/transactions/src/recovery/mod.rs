@@ -20,9 +20,7 @@ use crate::context::state::State;
 use crate::locking::stripes::Stripes;
 use crate::mvcc::chain::Chain;
 use crate::mvcc::object::VersionedObject;
-use crate::points::{
-    ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_DRAWN_AGAIN, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED,
-};
+use crate::points::{ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_REUSED, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED};
 use crate::{GroupId, Result, Timestamp};
 use entresol_memory::order::{step, value};
 use entresol_memory::{Pool, PoolOffset};
@@ -106,7 +104,7 @@ pub(crate) fn recover_groups(
         let (last, announced) = (directory.last_cts(group.id), directory.announced(group.id));
         let announced = value(announced, last, ANNOUNCED_AT_OPEN);
         recovered.next = recovered.next.max(last.next());
-        step(ANNOUNCED_NOT_DRAWN_AGAIN, || recovered.next = recovered.next.max(announced.next()));
+        step(ANNOUNCED_NOT_REUSED, || recovered.next = recovered.next.max(announced.next()));
         if announced <= last || group.invalid.contains(announced) || volatile.contains(&group.id) {
             continue;
         }

@@ -11,7 +11,7 @@ use crate::context::state::State;
 use crate::history::History;
 use crate::mvcc::old_versions::OldVersions;
 use crate::reclamation::dead_keys::ReclaimQueue;
-use crate::reclamation::vacuum::Dropping;
+use crate::reclamation::vacuum::DroppedState;
 use crate::{Error, GroupId, Result, StateId, Timestamp};
 use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::{HotMemory, OrderedIndex};
@@ -25,7 +25,7 @@ pub(crate) struct OpenedStates {
     /// Above every timestamp that belongs to a history.
     pub(crate) next: Timestamp,
     pub(crate) damaged: BTreeMap<StateId, String>,
-    pub(crate) dropping: Vec<Dropping>,
+    pub(crate) dropping: Vec<DroppedState>,
 }
 
 /// Opens all states that the directory names, each in its pool. One that is damaged keeps no other from being
@@ -64,7 +64,7 @@ pub(crate) fn open_states(
         };
         if entry.dropping {
             let chained = group.protocol.is_chained() && !entry.history;
-            dropping.push(Dropping::new(pool, entry.id, entry.root, Timestamp::START, chained));
+            dropping.push(DroppedState::new(pool, entry.id, entry.root, Timestamp::START, chained));
             continue;
         }
         if entry.pool != PoolRole::Volatile && !entry.history {

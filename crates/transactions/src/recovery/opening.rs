@@ -43,14 +43,17 @@ struct IndexLoader {
 }
 
 /// The threads. Dropping it stops them and waits.
-pub(crate) struct Opening {
+pub(crate) struct OpeningThreads {
     work: Arc<IndexLoader>,
     threads: Vec<JoinHandle<()>>,
 }
 
-impl Opening {
+impl OpeningThreads {
     /// Starts threads for those states that need it.
-    pub(crate) fn start<'s>(pool: &Arc<Pool>, states: impl Iterator<Item = &'s Arc<State>>) -> Opening {
+    pub(crate) fn start<'s>(
+        pool: &Arc<Pool>,
+        states: impl Iterator<Item = &'s Arc<State>>,
+    ) -> OpeningThreads {
         let states: Vec<_> = states.filter(|state| state.index.segments_left() > 0).cloned().collect();
         let wanted = if states.is_empty() || pool.env().is_simulated() { 0 } else { THREADS_MAX };
         let here = || std::thread::available_parallelism().map_or(1, usize::from);
@@ -75,7 +78,7 @@ impl Opening {
                 }
             }
         }
-        Opening { work, threads }
+        OpeningThreads { work, threads }
     }
 
     pub(crate) fn progress(&self) -> OpeningProgress {
@@ -87,7 +90,7 @@ impl Opening {
     }
 }
 
-impl Drop for Opening {
+impl Drop for OpeningThreads {
     fn drop(&mut self) {
         self.work.stop.store(true, Ordering::Release);
         for thread in self.threads.drain(..) {

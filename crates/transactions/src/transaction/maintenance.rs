@@ -44,7 +44,7 @@ impl StateContext {
 
 impl StateContext {
     /// Makes transactions that write the state do the work of the context before they commit. Those that have
-    /// passed that point are not stopped: see [`StateContext::cut_off_writers`].
+    /// passed that point are not stopped: see [`StateContext::refuse_older_writers`].
     pub fn watch(&self, state: &State) {
         state.watched.store(true, Ordering::Release);
         self.maintenance.has_watched.store(true, Ordering::Release);

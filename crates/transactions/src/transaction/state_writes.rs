@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// A written value; None deletes the key.
-pub(crate) type Written = Option<Box<[u8]>>;
+pub(crate) type WrittenValue = Option<Box<[u8]>>;
 
 /// Maximum number of keys in an array: it is searched by halves, and on average half of it moves for a new
 /// key.
@@ -46,7 +46,7 @@ enum Layout {
 struct Many {
     run: Run,
     /// Keys that were smaller than the last of the run.
-    tree: BTreeMap<KeyBytes, Written>,
+    tree: BTreeMap<KeyBytes, WrittenValue>,
 }
 
 /// Keys that came in ascending order.
@@ -166,7 +166,7 @@ impl Run {
 
 /// Outcome of a write.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Put<B> {
+pub(crate) enum WriteOutcome<B> {
     /// The key had no write; it is not the last of a run.
     New,
     /// The key is the last of the run: [`StateWrites::pop`] takes it back.
@@ -219,20 +219,20 @@ impl StateWrites {
         key: KeyBytes,
         value: Option<&[u8]>,
         before: impl FnOnce(Option<&[u8]>) -> B,
-    ) -> Put<B> {
+    ) -> WriteOutcome<B> {
         match &mut self.0 {
             Layout::Few(entries) => match find(entries, &key) {
                 Ok(at) => {
                     let before = before(entries[at].value.as_deref());
                     entries[at].value = value.map(SmallVec::from_slice);
-                    Put::Replaced(before)
+                    WriteOutcome::Replaced(before)
                 }
                 Err(at) if entries.len() < FEW_MAX => {
                     if entries.is_empty() {
                         entries.reserve_exact(FEW_MIN);
                     }
                     entries.insert(at, WrittenKey { key, value: value.map(SmallVec::from_slice) });
-                    Put::New
+                    WriteOutcome::New
                 }
                 Err(_) => {
                     let mut many = Box::<Many>::default();
@@ -245,15 +245,15 @@ impl StateWrites {
                 Ok(at) => {
                     let before = before(many.run.value(&many.run.entries[at]));
                     many.run.replace(at, value);
-                    Put::Replaced(before)
+                    WriteOutcome::Replaced(before)
                 }
                 Err(at) if at == many.run.entries.len() && many.is_above_tree(&key) => {
                     many.run.push(key, value);
-                    Put::Appended
+                    WriteOutcome::Appended
                 }
                 Err(_) => match many.tree.insert(key, value.map(Box::from)) {
-                    Some(value) => Put::Replaced(before(value.as_deref())),
-                    None => Put::New,
+                    Some(value) => WriteOutcome::Replaced(before(value.as_deref())),
+                    None => WriteOutcome::New,
                 },
             },
         }
@@ -435,8 +435,8 @@ mod tests {
                 } else {
                     let before = writes.put(KeyBytes::from_slice(&key), value.as_deref(), |v| v.map(<[u8]>::to_vec));
                     match model.insert(key.clone(), value) {
-                        Some(value) => prop_assert_eq!(before, Put::Replaced(value)),
-                        None => prop_assert!(matches!(before, Put::New | Put::Appended)),
+                        Some(value) => prop_assert_eq!(before, WriteOutcome::Replaced(value)),
+                        None => prop_assert!(matches!(before, WriteOutcome::New | WriteOutcome::Appended)),
                     }
                 }
                 prop_assert_eq!(writes.get(&key), model.get(&key).map(Option::as_deref));
@@ -482,7 +482,7 @@ mod tests {
             let keys = writes.len() as u64..5_000;
             let appended = keys.filter(|number| {
                 let key = KeyBytes::from_slice(&number.to_be_bytes());
-                writes.put(key, Some(&[7; 200]), |_| ()) == Put::Appended
+                writes.put(key, Some(&[7; 200]), |_| ()) == WriteOutcome::Appended
             });
             (0..appended.count()).for_each(|_| assert_eq!(writes.pop(), Some((8, 200))));
         }

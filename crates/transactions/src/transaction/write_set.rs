@@ -8,7 +8,7 @@
 use crate::changes::overlay::Overlaid;
 use crate::context::state::State;
 use crate::transaction::scan::Direction;
-use crate::transaction::state_writes::{Put, StateWrites, Written};
+use crate::transaction::state_writes::{StateWrites, WriteOutcome, WrittenValue};
 use crate::{Error, Result, StateId};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_structures::KeyBytes;
@@ -44,7 +44,7 @@ enum Undo {
         state: StateId,
         key: KeyBytes,
         /// Previous write of the key; None: none.
-        before: Option<Written>,
+        before: Option<WrittenValue>,
     },
     /// Writes of so many new keys, each behind all others of its state.
     Appended { state: StateId, keys: usize },
@@ -85,7 +85,7 @@ impl WriteReservation {
 }
 
 /// Bytes that an undo entry holds of a write that was there before.
-fn held_bytes(key_bytes: usize, before: Option<&Written>) -> usize {
+fn held_bytes(key_bytes: usize, before: Option<&WrittenValue>) -> usize {
     before.map_or(0, |value| ENTRY_BYTES + key_bytes + value_bytes(value.as_deref()))
 }
 
@@ -143,21 +143,21 @@ impl WriteSet {
         assert!(Arc::ptr_eq(&writes.state, state), "two live states have the number {}", state.id);
         self.bytes += added;
         let Some(undo) = &mut self.undo else {
-            if let Put::Replaced(before_bytes) = writes.keys.put(key, value, value_bytes) {
+            if let WriteOutcome::Replaced(before_bytes) = writes.keys.put(key, value, value_bytes) {
                 self.bytes -= ENTRY_BYTES + key_bytes + before_bytes;
             }
             return Ok(());
         };
         let before = match writes.keys.put(key.clone(), value, |before| before.map(Box::from)) {
-            Put::Appended => {
+            WriteOutcome::Appended => {
                 match undo.get_mut(self.marked..).and_then(<[Undo]>::last_mut) {
                     Some(Undo::Appended { state: appended, keys }) if *appended == state.id => *keys += 1,
                     _ => undo.push(Undo::Appended { state: state.id, keys: 1 }),
                 }
                 return Ok(());
             }
-            Put::New => None,
-            Put::Replaced(before) => Some(before),
+            WriteOutcome::New => None,
+            WriteOutcome::Replaced(before) => Some(before),
         };
         // The previous value is still held, by the undo entry.
         self.bytes += undo_bytes;
@@ -237,8 +237,8 @@ impl WriteSet {
                     self.undo_bytes -= ENTRY_BYTES + key_bytes + held_bytes(key_bytes, before.as_ref());
                     let taken = match before {
                         Some(before) => match writes.keys.put(key, before.as_deref(), value_bytes) {
-                            Put::Replaced(bytes) => Some(bytes),
-                            Put::New | Put::Appended => None,
+                            WriteOutcome::Replaced(bytes) => Some(bytes),
+                            WriteOutcome::New | WriteOutcome::Appended => None,
                         },
                         None => writes.keys.remove(&key),
                     };
@@ -264,7 +264,7 @@ impl WriteSet {
         upper: Bound<&[u8]>,
         direction: Direction,
         max: usize,
-    ) -> Vec<(KeyBytes, Written)> {
+    ) -> Vec<(KeyBytes, WrittenValue)> {
         let Some(writes) = self.states.get(&state) else { return Vec::new() };
         if is_empty_range(lower, upper) {
             return Vec::new();

@@ -24,7 +24,7 @@
 //!   raised above it, and `used` is lowered only over slots that were closed for it, by an exchange that
 //!   fails if one was opened meanwhile. So the cost of a commit does not grow with a past burst of
 //!   transactions.
-//! - Nothing at or above `latched` (a commit whose outcome is unknown) ever becomes visible.
+//! - Nothing at or above `poisoned_from` (a commit whose outcome is unknown) ever becomes visible.
 //!
 //! The numbers of the classes of few keys move with every commit. Those of large commits move with large
 //! commits alone, and are left behind otherwise, since no timestamp lies in between: *idle*, until a large
@@ -78,7 +78,7 @@ pub(crate) struct ActiveTransactions {
     counter: CachePadded<AtomicTimestamp>,
     /// Of each class.
     visible: CachePadded<[AtomicTimestamp; CLASSES]>,
-    latched: AtomicTimestamp,
+    poisoned_from: AtomicTimestamp,
 }
 
 impl Slot {
@@ -149,7 +149,7 @@ impl ActiveTransactions {
             used: AtomicU64::new(0),
             counter: CachePadded::new(word(next)),
             visible: CachePadded::new([next.previous(); CLASSES].map(word)),
-            latched: word(NEVER),
+            poisoned_from: word(NEVER),
         }
     }
 
@@ -357,10 +357,10 @@ impl ActiveTransactions {
             let oldest = &mut oldest[Class::number_of(commit)];
             *oldest = commit.min(*oldest);
         }
-        let latched = self.latched.load(SeqCst);
+        let poisoned_from = self.poisoned_from.load(SeqCst);
         for (visible, oldest) in self.visible[..classes].iter().zip(oldest) {
             interleave::point();
-            let up_to = oldest.min(latched).previous();
+            let up_to = oldest.min(poisoned_from).previous();
             if visible.load(SeqCst) < up_to {
                 visible.fetch_max(up_to, SeqCst);
             }
@@ -386,9 +386,9 @@ impl ActiveTransactions {
     fn wait_until_passed(&self, visible: &AtomicTimestamp, cts: Timestamp) -> Result<()> {
         let backoff = Backoff::new();
         while visible.load(SeqCst) < cts {
-            let latched = self.latched.load(SeqCst);
-            if latched <= cts {
-                return Err(Error::Poisoned(latched));
+            let poisoned_from = self.poisoned_from.load(SeqCst);
+            if poisoned_from <= cts {
+                return Err(Error::Poisoned(poisoned_from));
             }
             entresol_memory::order::waits();
             if backoff.is_completed() {
@@ -403,7 +403,7 @@ impl ActiveTransactions {
 
     /// Refuses when an earlier commit left the context in doubt.
     pub(crate) fn check_not_poisoned(&self) -> Result<()> {
-        match self.latched.load(SeqCst) {
+        match self.poisoned_from.load(SeqCst) {
             NEVER => Ok(()),
             cts => Err(Error::Poisoned(cts)),
         }
@@ -434,7 +434,7 @@ impl Drop for CommitStamp<'_> {
     fn drop(&mut self) {
         if !self.finished {
             // Before the commit field is cleared: a thread that sees it cleared sees the latch.
-            self.active.latched.fetch_min(self.cts, SeqCst);
+            self.active.poisoned_from.fetch_min(self.cts, SeqCst);
         }
         self.active.slots[self.slot].commit.store(NO_COMMIT, SeqCst);
         let is_large = Class::number_of(self.cts) >= CLASSES_OF_FEW;

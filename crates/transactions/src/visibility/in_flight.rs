@@ -245,10 +245,10 @@ impl<'g> QueuedCommit<'g> {
     fn leave(
         &self,
         queues: &mut LockedQueues<'_>,
-        is_whole: bool,
+        is_complete: bool,
         set_last_cts: impl FnOnce(&LastOfEach) -> Result<()>,
     ) -> Result<()> {
-        let mut last: LastOfEach = queues.iter().map(|_| is_whole.then_some(self.cts)).collect();
+        let mut last: LastOfEach = queues.iter().map(|_| is_complete.then_some(self.cts)).collect();
         for queue in queues.iter_mut() {
             let first = queue.pop_front();
             assert!(first.is_some_and(|first| first.cts == self.cts), "the oldest leaves");
@@ -322,6 +322,7 @@ impl<'g> QueuedCommit<'g> {
 impl Drop for QueuedCommit<'_> {
     fn drop(&mut self) {
         if !self.left {
+            debug_assert!(self.cts < INFINITY, "a commit in flight has a timestamp");
             for commits in &self.queues {
                 commits.stuck.fetch_min(self.cts, Ordering::AcqRel);
             }

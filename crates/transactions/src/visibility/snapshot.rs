@@ -78,8 +78,8 @@ pub(crate) struct Snapshot {
 impl Snapshot {
     /// A snapshot of all commits up to a timestamp.
     #[inline]
-    pub(crate) fn at(moment: Timestamp) -> Snapshot {
-        Snapshot { seen: [moment; CLASSES] }
+    pub(crate) fn at(timestamp: Timestamp) -> Snapshot {
+        Snapshot { seen: [timestamp; CLASSES] }
     }
 
     /// Tells whether a commit with this timestamp is seen.

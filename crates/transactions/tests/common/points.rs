@@ -1,12 +1,12 @@
 //! The mutants of this floor: where each is caught.
 
-use entresol_memory::order::faults::Expected::{self, Caught, Harmless};
+use entresol_memory::order::faults::ExpectedOutcome::{self, Caught, Harmless};
 
 /// Interleavings of transactions: `tests/protocol_mutants.rs`.
 pub(crate) const INTERLEAVINGS: &str = "interleavings";
 
 /// Each with the history of `tests/mutants.rs` that comes by, or `INTERLEAVINGS`.
-pub(crate) const LIST: &[(&str, Expected<&str>)] = &[
+pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
     ("commit-announced", Caught("commits, one group")),
     ("announcement", Caught("commits, one group")),
     ("versions-after-announcement", Caught("commits, one group")),
@@ -32,7 +32,7 @@ pub(crate) const LIST: &[(&str, Expected<&str>)] = &[
     ("new-object-values", Caught("commits, one group")),
     ("version-in-a-free-slot", Caught("commits, one group")),
     ("chained-version", Caught("out of place")),
-    ("chain-cut", Caught("out of place")),
+    ("chain-truncated", Caught("out of place")),
     ("record-has-its-end", Caught("past")),
     ("recorded-end-corrected", Caught("past")),
     ("corrected-end", Caught("past")),
@@ -56,7 +56,7 @@ pub(crate) const LIST: &[(&str, Expected<&str>)] = &[
     ("disk-state-before-its-name", Caught("disk")),
     ("durable-groups", Caught("commits, one group")),
     ("announced-at-open", Caught("commits, one group")),
-    ("announced-not-drawn-again", Caught("commits, one group")),
+    ("announced-not-reused", Caught("commits, one group")),
     ("invalid-range-noted", Caught("commits, one group")),
     ("durable-groups-recovered", Caught("volatile")),
     ("dead-object-with-its-key", Caught("commits, one group")),

@@ -7,14 +7,14 @@ use crate::{Error, RunOptions};
 use entresol_memory::{Pool, PoolOffset, SpaceStats};
 use serde_json::json;
 
-struct Live<'p> {
+struct LiveBlock<'p> {
     pool: &'p Pool,
     random: Random,
     objects: Vec<(PoolOffset, u64)>,
     requested_bytes: u64,
 }
 
-impl Live<'_> {
+impl LiveBlock<'_> {
     /// A size between 16 bytes and 4 KiB, small ones more often, times `scale`; one in a thousand is large.
     fn size(&mut self, scale: u64) -> u64 {
         if self.random.below(1000) == 0 {
@@ -74,7 +74,7 @@ pub(super) fn mixed_sizes(options: &RunOptions, sizes: &Sizes, report: &mut Repo
     let dir = options.database_dir()?;
     let pool = Medium::Journal.pool(&dir)?.expect("every machine has files");
     let random = Random::new(options.seed);
-    let mut live = Live { pool: &pool, random, objects: Vec::new(), requested_bytes: 0 };
+    let mut live = LiveBlock { pool: &pool, random, objects: Vec::new(), requested_bytes: 0 };
     while live.requested_bytes < sizes.churn_bytes {
         live.allocate(1)?;
     }

@@ -2,7 +2,7 @@
 
 use super::undo_log::{Lane, Metadata, UndoHeap};
 use super::{Medium, RUN, Sizes};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -20,19 +20,23 @@ const THREADS_MAX: usize = 2;
 
 /// Method of allocating nodes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum AllocationMethod {
     Ours,
     Undo(Metadata),
 }
 
-impl Way {
-    const ALL: [Way; 3] = [Way::Ours, Way::Undo(Metadata::Undone), Way::Undo(Metadata::Redone)];
+impl AllocationMethod {
+    const ALL: [AllocationMethod; 3] = [
+        AllocationMethod::Ours,
+        AllocationMethod::Undo(Metadata::Undone),
+        AllocationMethod::Undo(Metadata::Redone),
+    ];
 
     fn name(self) -> &'static str {
         match self {
-            Way::Ours => "reserve, initialise, publish",
-            Way::Undo(Metadata::Undone) => "undo-log transaction",
-            Way::Undo(Metadata::Redone) => "undo-log transaction, bit by itself",
+            AllocationMethod::Ours => "reserve, initialise, publish",
+            AllocationMethod::Undo(Metadata::Undone) => "undo-log transaction",
+            AllocationMethod::Undo(Metadata::Redone) => "undo-log transaction, bit by itself",
         }
     }
 }
@@ -41,7 +45,7 @@ impl Way {
 struct Point {
     bytes: u64,
     threads: usize,
-    way: Way,
+    way: AllocationMethod,
     first_ns: f64,
     samples: Vec<f64>,
 }
@@ -58,7 +62,7 @@ pub(super) fn beside_undo_log(
         let dir = options.database_dir()?;
         let Some(pool) = medium.pool(&dir)? else { return Ok(()) };
         let new = |way| Point { bytes, threads, way, first_ns: 0.0, samples: Vec::new() };
-        let mut points = Way::ALL.map(new);
+        let mut points = AllocationMethod::ALL.map(new);
         let anchors = anchors(&pool)?;
         let before = allocated(&pool);
         // A large object has at most an extent: fewer runs of large nodes.
@@ -91,13 +95,14 @@ pub(super) fn beside_undo_log(
     let ratio = |index: usize| node_ns[index] / node_ns[0];
     let figure = format!("256 B, {name}: undo log/ours");
     if medium == Medium::Journal {
-        report.asked(Asked::at_least(figure, ratio(1), 3.0));
+        report.asked(AskedFigure::at_least(figure, ratio(1), 3.0));
     } else {
         report.ratio(&figure, ratio(1));
     }
     report.ratio(&format!("256 B, {name}: undo log, bit alone/ours"), ratio(2));
     if medium == Medium::Journal {
-        report.asked(Asked::at_most("256 B, reserve, initialise, publish", node_ns[0], 150.0).unit("ns"));
+        report
+            .asked(AskedFigure::at_most("256 B, reserve, initialise, publish", node_ns[0], 150.0).unit("ns"));
     }
     Ok(())
 }
@@ -144,8 +149,8 @@ fn measure(
         for point in &mut *points {
             free_all(pool, anchors, &mut nodes)?;
             let samples = on_threads(threads, |thread| match point.way {
-                Way::Ours => ours(pool, anchors[thread], bytes, runs),
-                Way::Undo(metadata) => {
+                AllocationMethod::Ours => ours(pool, anchors[thread], bytes, runs),
+                AllocationMethod::Undo(metadata) => {
                     let lane = &mut lanes[thread].lock().expect("no thread panics with its lane");
                     theirs(&heaps[metadata as usize], lane, anchors[thread], bytes, runs)
                 }
@@ -158,8 +163,8 @@ fn measure(
                 anchors.iter().flat_map(|anchor| list(pool, *anchor)).collect();
             right &= listed.len() == runs * RUN * threads;
             match point.way {
-                Way::Ours => nodes = listed,
-                Way::Undo(metadata) => {
+                AllocationMethod::Ours => nodes = listed,
+                AllocationMethod::Undo(metadata) => {
                     let heap = &heaps[metadata as usize];
                     right &= heap.allocated() == listed.len() as u64;
                     anchors.iter().for_each(|anchor| pool.word(*anchor).store(0, Ordering::Relaxed));

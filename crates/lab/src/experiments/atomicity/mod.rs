@@ -20,7 +20,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tempfile::TempDir;
-use ways::{Moves, Nodes, WORDS_MAX, Way};
+use ways::{AtomicityMethod, Moves, Nodes, WORDS_MAX};
 
 /// Numbers of words that change.
 const WORDS: [u64; 5] = [1, 2, 4, 6, WORDS_MAX];
@@ -117,7 +117,7 @@ impl Cost {
 }
 
 /// Costs by medium, way, and words or bytes.
-type Costs = HashMap<(Medium, Way, u64), Cost>;
+type Costs = HashMap<(Medium, AtomicityMethod, u64), Cost>;
 
 /// Runs the experiment.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
@@ -151,16 +151,16 @@ fn change_words(
     let mut random = Random::new(options.seed);
     let mut right = true;
     for words in WORDS {
-        let mut costs: HashMap<Way, Vec<Cost>> = HashMap::new();
+        let mut costs: HashMap<AtomicityMethod, Vec<Cost>> = HashMap::new();
         // The first round warms up.
         for round in 0..=sizes.rounds {
-            for way in Way::ALL {
+            for way in AtomicityMethod::ALL {
                 let picks: Vec<usize> =
                     (0..sizes.operations).map(|_| random.below(nodes.len() as u64) as usize).collect();
                 let cost = Cost::of(&pool, sizes.operations, || {
                     picks.iter().try_for_each(|index| nodes.change(way, *index, words))
                 })?;
-                if way == Way::OneWord {
+                if way == AtomicityMethod::OneWord {
                     right &= nodes.are_right(words)?;
                     // Back to where the others look.
                     nodes.settle();
@@ -171,7 +171,7 @@ fn change_words(
             }
             right &= nodes.are_right(WORDS_MAX)?;
         }
-        for way in Way::ALL {
+        for way in AtomicityMethod::ALL {
             let cost = Cost::median(&costs[&way]);
             add_row(report, medium, way, "words", words, cost);
             all.insert((medium, way, words), cost);
@@ -200,10 +200,10 @@ fn move_nodes(
             ((sizes.nodes * 256 / bytes).max(64), (sizes.operations * 256 / bytes).max(64));
         let mut moves = Moves::new(&pool, count, bytes)?;
         let mut random = Random::new(options.seed);
-        let mut costs: HashMap<Way, Vec<Cost>> = HashMap::new();
+        let mut costs: HashMap<AtomicityMethod, Vec<Cost>> = HashMap::new();
         let mut entries = vec![0; bytes / 8];
         for round in 0..=sizes.rounds {
-            for way in Way::ALL {
+            for way in AtomicityMethod::ALL {
                 let picks: Vec<usize> =
                     (0..operations).map(|_| random.below(moves.len() as u64) as usize).collect();
                 entries.fill_with(|| random.next_u64());
@@ -217,7 +217,7 @@ fn move_nodes(
                 }
             }
         }
-        for way in Way::ALL {
+        for way in AtomicityMethod::ALL {
             let cost = Cost::median(&costs[&way]);
             add_row(report, medium, way, "node_bytes", bytes as u64, cost);
             all.insert((medium, way, bytes as u64), cost);
@@ -227,7 +227,7 @@ fn move_nodes(
     Ok(())
 }
 
-fn add_row(report: &mut Report, medium: Medium, way: Way, what: &str, number: u64, cost: Cost) {
+fn add_row(report: &mut Report, medium: Medium, way: AtomicityMethod, what: &str, number: u64, cost: Cost) {
     report.row(json!({
         "medium": medium.name(),
         "way": way.name(),
@@ -246,8 +246,9 @@ fn figures(report: &mut Report, title: &str, x_label: &str, numbers: &[u64], cos
                 |number: &u64| costs.get(&(medium, way, *number)).map(|cost| (number.to_string(), cost.ns));
             numbers.iter().filter_map(point).collect::<Vec<_>>()
         };
-        let series: Vec<Series> =
-            Way::ALL.map(|way| Series { name: way.name().to_string(), points: points(way) }).into();
+        let series: Vec<Series> = AtomicityMethod::ALL
+            .map(|way| Series { name: way.name().to_string(), points: points(way) })
+            .into();
         if series.iter().all(|series| !series.points.is_empty()) {
             report.figure(Figure {
                 title: format!("{title}: {}", medium.name()),
@@ -267,22 +268,27 @@ fn compare(report: &mut Report, words: &Costs, moves: &Costs) {
         let cost = |way| optane(words, way, number).ns;
         report.ratio(
             &format!("{number} words: undo log/publication"),
-            cost(Way::UndoLog) / cost(Way::Publication),
+            cost(AtomicityMethod::UndoLog) / cost(AtomicityMethod::Publication),
         );
         report.ratio(
             &format!("{number} words: PMwCAS/publication"),
-            cost(Way::PmwCas) / cost(Way::Publication),
+            cost(AtomicityMethod::PmwCas) / cost(AtomicityMethod::Publication),
         );
     }
     let mut ratios = Vec::new();
     for bytes in NODE_BYTES.map(|bytes| bytes as u64) {
         let cost = |way| optane(moves, way, bytes).ns;
-        let ratio = cost(Way::UndoLog) / cost(Way::OneWord);
+        let ratio = cost(AtomicityMethod::UndoLog) / cost(AtomicityMethod::OneWord);
         let source = "dissertation, figure 3.12 (E6)";
         let name = format!("{bytes} B node: transaction to individual failure atomicity");
         report.paper(source, &name, "1.2 to 3", Some(ratio));
         let name = format!("{bytes} B node: individual failure atomicity to none");
-        report.paper(source, &name, "almost 1", Some(cost(Way::OneWord) / cost(Way::None)));
+        report.paper(
+            source,
+            &name,
+            "almost 1",
+            Some(cost(AtomicityMethod::OneWord) / cost(AtomicityMethod::None)),
+        );
         ratios.push(ratio);
     }
     report.check(
@@ -293,11 +299,11 @@ fn compare(report: &mut Report, words: &Costs, moves: &Costs) {
     report.check(
         "fences of n words: none 1, one word 2, publication 4 (of one word 2), undo log 2n + 2, PMwCAS 4",
         WORDS.iter().all(|n| {
-            fences_of(Way::None, *n) == 1
-                && fences_of(Way::OneWord, *n) == 2
-                && fences_of(Way::Publication, *n) == if *n == 1 { 2 } else { 4 }
-                && fences_of(Way::UndoLog, *n) == 2 * n + 2
-                && fences_of(Way::PmwCas, *n) == 4
+            fences_of(AtomicityMethod::None, *n) == 1
+                && fences_of(AtomicityMethod::OneWord, *n) == 2
+                && fences_of(AtomicityMethod::Publication, *n) == if *n == 1 { 2 } else { 4 }
+                && fences_of(AtomicityMethod::UndoLog, *n) == 2 * n + 2
+                && fences_of(AtomicityMethod::PmwCas, *n) == 4
         }),
     );
 }

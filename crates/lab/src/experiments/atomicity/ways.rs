@@ -21,7 +21,7 @@ const NODE_BYTES: usize = 17 * 64;
 
 /// Method of making a change failure-atomic.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) enum Way {
+pub(super) enum AtomicityMethod {
     /// All words are flushed, in no order: a crash may leave some.
     None,
     /// The words go to a copy that does not count; then one word says that it does.
@@ -34,16 +34,22 @@ pub(super) enum Way {
     PmwCas,
 }
 
-impl Way {
-    pub(super) const ALL: [Way; 5] = [Way::None, Way::OneWord, Way::Publication, Way::UndoLog, Way::PmwCas];
+impl AtomicityMethod {
+    pub(super) const ALL: [AtomicityMethod; 5] = [
+        AtomicityMethod::None,
+        AtomicityMethod::OneWord,
+        AtomicityMethod::Publication,
+        AtomicityMethod::UndoLog,
+        AtomicityMethod::PmwCas,
+    ];
 
     pub(super) fn name(self) -> &'static str {
         match self {
-            Way::None => "none",
-            Way::OneWord => "ordered stores, one word",
-            Way::Publication => "publication",
-            Way::UndoLog => "undo-log transaction",
-            Way::PmwCas => "PMwCAS",
+            AtomicityMethod::None => "none",
+            AtomicityMethod::OneWord => "ordered stores, one word",
+            AtomicityMethod::Publication => "publication",
+            AtomicityMethod::UndoLog => "undo-log transaction",
+            AtomicityMethod::PmwCas => "PMwCAS",
         }
     }
 }
@@ -87,7 +93,7 @@ impl<'p> Nodes<'p> {
     }
 
     /// Adds one to the first words of a node.
-    pub(super) fn change(&mut self, way: Way, index: usize, words: u64) -> Result<(), Error> {
+    pub(super) fn change(&mut self, way: AtomicityMethod, index: usize, words: u64) -> Result<(), Error> {
         let (pool, node) = (self.pool, self.nodes[index]);
         let values = &mut self.values[index];
         values[..words as usize].iter_mut().for_each(|value| *value += 1);
@@ -97,11 +103,11 @@ impl<'p> Nodes<'p> {
             pool.flush(place(word), 8);
         };
         match way {
-            Way::None => {
+            AtomicityMethod::None => {
                 (0..words).for_each(in_place);
                 pool.fence();
             }
-            Way::OneWord => {
+            AtomicityMethod::OneWord => {
                 let other = 1 - pool.word(node).load(Acquire);
                 for word in 0..words {
                     pool.word(Self::place(node, other, word)).store(values[word as usize], Relaxed);
@@ -112,19 +118,19 @@ impl<'p> Nodes<'p> {
                 pool.flush(node, 8);
                 pool.fence();
             }
-            Way::Publication => {
+            AtomicityMethod::Publication => {
                 let mut publication = pool.publication();
                 (0..words).for_each(|word| publication.set(place(word), values[word as usize]));
                 publication.publish()?;
             }
-            Way::UndoLog => {
+            AtomicityMethod::UndoLog => {
                 for word in 0..words {
                     self.log.add(place(word), 8);
                     pool.word(place(word)).store(values[word as usize], Release);
                 }
                 self.log.commit();
             }
-            Way::PmwCas => {
+            AtomicityMethod::PmwCas => {
                 let swap = |word: u64| {
                     let new = values[word as usize];
                     Swap { at: place(word), old: new - 1, new }
@@ -198,7 +204,12 @@ impl<'p> Moves<'p> {
         self.slots.len()
     }
 
-    pub(super) fn carry_out(&mut self, way: Way, index: usize, entries: &[u64]) -> Result<(), Error> {
+    pub(super) fn carry_out(
+        &mut self,
+        way: AtomicityMethod,
+        index: usize,
+        entries: &[u64],
+    ) -> Result<(), Error> {
         let (pool, slot, bytes) = (self.pool, self.slots[index], entries.len() * 8);
         let (anchor, before) = (self.anchor, std::mem::replace(&mut self.moved, slot));
         let fill = || {
@@ -206,35 +217,35 @@ impl<'p> Moves<'p> {
                 word.store(*entry, Relaxed);
             }
         };
-        if way != Way::UndoLog {
+        if way != AtomicityMethod::UndoLog {
             fill();
             pool.flush(slot, bytes);
         }
         match way {
-            Way::None => {
+            AtomicityMethod::None => {
                 pool.word(anchor).store(slot.to_word(), Release);
                 pool.flush(anchor, 8);
                 pool.fence();
             }
-            Way::OneWord => {
+            AtomicityMethod::OneWord => {
                 pool.fence();
                 pool.word(anchor).store(slot.to_word(), Release);
                 pool.flush(anchor, 8);
                 pool.fence();
             }
-            Way::Publication => {
+            AtomicityMethod::Publication => {
                 let mut publication = pool.publication();
                 publication.set(anchor, slot.to_word());
                 publication.publish()?;
             }
-            Way::UndoLog => {
+            AtomicityMethod::UndoLog => {
                 self.log.add(slot, bytes);
                 fill();
                 self.log.add(anchor, 8);
                 pool.word(anchor).store(slot.to_word(), Release);
                 self.log.commit();
             }
-            Way::PmwCas => {
+            AtomicityMethod::PmwCas => {
                 // The node before what leads to it.
                 pool.fence();
                 let swap = Swap { at: anchor, old: before.to_word(), new: slot.to_word() };

@@ -1,10 +1,10 @@
 //! The paper's figures: a row of the table for each thread count, a picture for each figure.
 
 use crate::Error;
-use crate::media::Measured;
+use crate::media::CachedMedium;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
-use entresol_memory::profile::{Access, Direction, Pattern, Place};
+use entresol_memory::profile::{Access, Direction, Pattern, SocketPlacement};
 use serde_json::{Map, Value, json};
 
 /// `64 B`, `4 KiB`.
@@ -17,14 +17,14 @@ fn rounded(value: f64) -> Value {
 }
 
 /// Figures 3, 7, 8, 12 and 13: bandwidth by threads and access size.
-pub(super) fn curves(medium: &mut Measured<'_>, report: &mut Report) -> Result<(), Error> {
+pub(super) fn curves(medium: &mut CachedMedium<'_>, report: &mut Report) -> Result<(), Error> {
     curves_of(medium, Direction::Read, report)?;
     curves_of(medium, Direction::Write, report)
 }
 
 /// The same for one direction.
 pub(super) fn curves_of(
-    medium: &mut Measured<'_>,
+    medium: &mut CachedMedium<'_>,
     direction: Direction,
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -67,7 +67,7 @@ pub(super) fn curves_of(
 /// Highest bandwidth of one socket over all thread counts and access sizes, beside the paper's of this kind
 /// of memory.
 pub(super) fn peaks(
-    medium: &mut Measured<'_>,
+    medium: &mut CachedMedium<'_>,
     [read, write]: [Option<&str>; 2],
     report: &mut Report,
 ) -> Result<(), Error> {
@@ -96,10 +96,10 @@ pub(super) fn peaks(
 
 /// A figure over thread counts, individual, 4 KiB a piece.
 fn over_threads(
-    medium: &mut Measured<'_>,
+    medium: &mut CachedMedium<'_>,
     number: &str,
     direction: Direction,
-    places: &[(Place, &str)],
+    places: &[(SocketPlacement, &str)],
     report: &mut Report,
 ) -> Result<(), Error> {
     let threads = medium.medium().threads().to_vec();
@@ -131,29 +131,33 @@ fn over_threads(
 }
 
 /// Figures 4 and 9: threads pinned to processors, and not at all.
-pub(super) fn pinning(medium: &mut Measured<'_>, report: &mut Report) -> Result<(), Error> {
-    let places = [(Place::Near, "pinned"), (Place::Unpinned, "not pinned")];
+pub(super) fn pinning(medium: &mut CachedMedium<'_>, report: &mut Report) -> Result<(), Error> {
+    let places = [(SocketPlacement::Near, "pinned"), (SocketPlacement::Unpinned, "not pinned")];
     over_threads(medium, "4", Direction::Read, &places, report)?;
     over_threads(medium, "9", Direction::Write, &places, report)
 }
 
 /// Figures 5, 6 and 10: near and far, one and two sockets.
-pub(super) fn places(medium: &mut Measured<'_>, report: &mut Report) -> Result<(), Error> {
-    let reading = [(Place::Near, "near"), (Place::FarFirst, "far"), (Place::Far, "2nd far")];
+pub(super) fn places(medium: &mut CachedMedium<'_>, report: &mut Report) -> Result<(), Error> {
+    let reading = [
+        (SocketPlacement::Near, "near"),
+        (SocketPlacement::FarFirst, "far"),
+        (SocketPlacement::Far, "2nd far"),
+    ];
     over_threads(medium, "5", Direction::Read, &reading, report)?;
     let both = [
-        (Place::Near, "1 near"),
-        (Place::Far, "1 far"),
-        (Place::BothNear, "2 near"),
-        (Place::BothFar, "2 far"),
-        (Place::Shared, "1 near 1 far"),
+        (SocketPlacement::Near, "1 near"),
+        (SocketPlacement::Far, "1 far"),
+        (SocketPlacement::BothNear, "2 near"),
+        (SocketPlacement::BothFar, "2 far"),
+        (SocketPlacement::Shared, "1 near 1 far"),
     ];
     over_threads(medium, "6", Direction::Read, &both, report)?;
     over_threads(medium, "10", Direction::Write, &both, report)
 }
 
 /// Figure 11: readers beside writers, individual, 4 KiB a piece.
-pub(super) fn mixed(medium: &mut Measured<'_>, report: &mut Report) -> Result<(), Error> {
+pub(super) fn mixed(medium: &mut CachedMedium<'_>, report: &mut Report) -> Result<(), Error> {
     let (writers, readers) = mixture(medium);
     let mut series = [Vec::new(), Vec::new()];
     for writers in &writers {
@@ -186,7 +190,7 @@ pub(super) fn mixed(medium: &mut Measured<'_>, report: &mut Report) -> Result<()
 }
 
 /// Writer and reader counts: the paper's, or as many as the machine has cores for.
-fn mixture(medium: &Measured<'_>) -> (Vec<u64>, Vec<u64>) {
+fn mixture(medium: &CachedMedium<'_>) -> (Vec<u64>, Vec<u64>) {
     let cores = medium.medium().cores();
     if cores >= 18 {
         return (vec![1, 4, 6], vec![1, 8, 18, 30]);

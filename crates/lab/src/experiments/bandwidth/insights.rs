@@ -3,11 +3,11 @@
 
 use super::figures::size;
 use crate::Error;
-use crate::media::Measured;
+use crate::media::CachedMedium;
 use crate::report::Report;
 use Direction::{Read, Write};
 use Pattern::{Grouped, Individual, Random};
-use entresol_memory::profile::{Access, Direction, Pattern, Place, Workload};
+use entresol_memory::profile::{Access, Direction, Pattern, SocketPlacement, Workload};
 use serde_json::{Value, json};
 
 /// Differences below this are noise.
@@ -29,10 +29,10 @@ impl Answer {
     }
 }
 
-type Ask = fn(&mut Measured<'_>) -> Result<Answer, Error>;
+type Question = fn(&mut CachedMedium<'_>) -> Result<Answer, Error>;
 
 /// The paper's words, and the question.
-const INSIGHTS: [(&str, Ask); 12] = [
+const INSIGHTS: [(&str, Question); 12] = [
     (
         "Read data from individual memory regions or in consecutive 4 KB chunks to benefit from prefetching and an even \
          thread-to-DIMM distribution.",
@@ -70,7 +70,7 @@ const INSIGHTS: [(&str, Ask); 12] = [
 ];
 
 /// Asks all; returns how many hold.
-pub(super) fn all(medium: &mut Measured<'_>, report: &mut Report) -> Result<usize, Error> {
+pub(super) fn all(medium: &mut CachedMedium<'_>, report: &mut Report) -> Result<usize, Error> {
     let mut holding = 0;
     for (i, (insight, ask)) in INSIGHTS.iter().enumerate() {
         let answer = ask(medium)?;
@@ -90,20 +90,25 @@ fn near(direction: Direction, pattern: Pattern, threads: u64, bytes: u64) -> Wor
     Access::new(direction, pattern, threads, bytes).near()
 }
 
-fn most_threads(medium: &Measured<'_>) -> u64 {
+fn most_threads(medium: &CachedMedium<'_>) -> u64 {
     medium.medium().threads().last().copied().unwrap_or(1)
 }
 
-fn smallest(medium: &Measured<'_>) -> u64 {
+fn smallest(medium: &CachedMedium<'_>) -> u64 {
     medium.medium().access_bytes()[0]
 }
 
-fn largest(medium: &Measured<'_>) -> u64 {
+fn largest(medium: &CachedMedium<'_>) -> u64 {
     medium.medium().access_bytes().last().copied().unwrap_or(4096)
 }
 
 /// The best over all thread counts.
-fn best(medium: &mut Measured<'_>, direction: Direction, pattern: Pattern, bytes: u64) -> Result<f64, Error> {
+fn best(
+    medium: &mut CachedMedium<'_>,
+    direction: Direction,
+    pattern: Pattern,
+    bytes: u64,
+) -> Result<f64, Error> {
     let mut best = 0.0f64;
     for threads in medium.medium().threads().to_vec() {
         best = best.max(medium.gb_per_s(near(direction, pattern, threads, bytes))?);
@@ -111,7 +116,7 @@ fn best(medium: &mut Measured<'_>, direction: Direction, pattern: Pattern, bytes
     Ok(best)
 }
 
-fn read_chunks(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn read_chunks(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let (threads, small) = (medium.medium().cores(), smallest(medium));
     let mut grouped = Vec::new();
     for bytes in medium.medium().access_bytes().to_vec() {
@@ -132,7 +137,7 @@ fn read_chunks(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn read_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn read_threads(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let cores = medium.medium().cores();
     let one = medium.gb_per_s(near(Read, Individual, 1, 4096))?;
     let all = medium.gb_per_s(near(Read, Individual, cores, 4096))?;
@@ -143,38 +148,39 @@ fn read_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn pinning(medium: &mut Measured<'_>, direction: Direction) -> Result<Answer, Error> {
+fn pinning(medium: &mut CachedMedium<'_>, direction: Direction) -> Result<Answer, Error> {
     let access = Access::new(direction, Individual, medium.medium().cores(), 4096);
-    let (pinned, free) = (medium.gb_per_s(access.near())?, medium.gb_per_s(access.at(Place::Unpinned))?);
+    let (pinned, free) =
+        (medium.gb_per_s(access.near())?, medium.gb_per_s(access.at(SocketPlacement::Unpinned))?);
     Ok(Answer::new(
         pinned > (1.0 + NOISE) * free,
         format!("{} threads: pinned {pinned:.2}, not pinned {free:.2} GB/s", access.threads),
     ))
 }
 
-fn near_reads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn near_reads(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     if !medium.medium().has_far() {
         return Ok(Answer::one_socket());
     }
     let access = Access::new(Read, Individual, medium.medium().cores(), 4096);
     let near = medium.gb_per_s(access.near())?;
-    let first = medium.gb_per_s(access.at(Place::FarFirst))?;
-    let again = medium.gb_per_s(access.at(Place::Far))?;
+    let first = medium.gb_per_s(access.at(SocketPlacement::FarFirst))?;
+    let again = medium.gb_per_s(access.at(SocketPlacement::Far))?;
     Ok(Answer::new(
         near > again && again > first,
         format!("near {near:.2}, far {first:.2} at first, {again:.2} later GB/s"),
     ))
 }
 
-fn striped(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn striped(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     if !medium.medium().has_far() {
         return Ok(Answer::one_socket());
     }
     let access = Access::new(Read, Individual, medium.medium().cores(), 4096);
     let one = medium.gb_per_s(access.near())?;
-    let striped = medium.gb_per_s(access.at(Place::BothNear))?;
-    let crossed = medium.gb_per_s(access.at(Place::BothFar))?;
-    let shared = medium.gb_per_s(access.at(Place::Shared))?;
+    let striped = medium.gb_per_s(access.at(SocketPlacement::BothNear))?;
+    let crossed = medium.gb_per_s(access.at(SocketPlacement::BothFar))?;
+    let shared = medium.gb_per_s(access.at(SocketPlacement::Shared))?;
     Ok(Answer::new(
         striped > 1.5 * one && striped > crossed && striped > shared,
         format!(
@@ -183,7 +189,7 @@ fn striped(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn write_chunks(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn write_chunks(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let sizes = medium.medium().access_bytes().to_vec();
     let mut by_size = Vec::new();
     for bytes in &sizes {
@@ -204,7 +210,7 @@ fn write_chunks(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn write_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn write_threads(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let (most, large) = (most_threads(medium), largest(medium));
     let mut by_threads = Vec::new();
     for threads in medium.medium().threads().to_vec() {
@@ -222,7 +228,7 @@ fn write_threads(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn near_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn near_writes(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     if !medium.medium().has_far() {
         return Ok(Answer::one_socket());
     }
@@ -230,19 +236,19 @@ fn near_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     for threads in medium.medium().threads().to_vec() {
         let access = Access::new(Write, Individual, threads, 4096);
         near = near.max(medium.gb_per_s(access.near())?);
-        far = far.max(medium.gb_per_s(access.at(Place::Far))?);
+        far = far.max(medium.gb_per_s(access.at(SocketPlacement::Far))?);
     }
     Ok(Answer::new(far < 0.6 * near, format!("near {near:.2}, far {far:.2} GB/s at best")))
 }
 
-fn contending_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn contending_writes(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     if !medium.medium().has_far() {
         return Ok(Answer::one_socket());
     }
     let access = Access::new(Write, Individual, 4, 4096);
     let near = medium.gb_per_s(access.near())?;
-    let shared = medium.gb_per_s(access.at(Place::Shared))?;
-    let apart = medium.gb_per_s(access.at(Place::BothNear))?;
+    let shared = medium.gb_per_s(access.at(SocketPlacement::Shared))?;
+    let apart = medium.gb_per_s(access.at(SocketPlacement::BothNear))?;
     Ok(Answer::new(
         shared < near && apart > near,
         format!(
@@ -252,7 +258,7 @@ fn contending_writes(medium: &mut Measured<'_>) -> Result<Answer, Error> {
 }
 
 /// Reading and writing at once is worth it if the two get more than one whole share together.
-fn serialized(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn serialized(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let cores = medium.medium().cores();
     let (readers, writers) = if cores >= 18 { (cores, 4) } else { (cores, cores) };
     let read = near(Read, Individual, readers, 4096);
@@ -270,7 +276,7 @@ fn serialized(medium: &mut Measured<'_>) -> Result<Answer, Error> {
     ))
 }
 
-fn sequential(medium: &mut Measured<'_>) -> Result<Answer, Error> {
+fn sequential(medium: &mut CachedMedium<'_>) -> Result<Answer, Error> {
     let (small, large) = (smallest(medium), largest(medium));
     let mut figures = Vec::new();
     let mut holds = true;

@@ -13,8 +13,8 @@ mod through_pool;
 use crate::media::file::DirectFile;
 use crate::media::journal::JournalPool;
 use crate::media::memory::Memory;
-use crate::media::modelled::Modelled;
-use crate::media::{Measured, rounds};
+use crate::media::modelled::ModelledMedium;
+use crate::media::{CachedMedium, rounds};
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_memory::placement::Policy;
@@ -31,7 +31,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     let (memory_mib, file_mib, journal_mib) = if options.quick { (64, 16, 16) } else { (1024, 512, 128) };
     {
         let memory = Memory::new(memory_mib, rounds, &policy)?;
-        let mut dram = Measured::new(&memory);
+        let mut dram = CachedMedium::new(&memory);
         figures::curves(&mut dram, report)?;
         figures::pinning(&mut dram, report)?;
         figures::mixed(&mut dram, report)?;
@@ -40,24 +40,24 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     {
         let file = DirectFile::new(options, file_mib, rounds, &policy)?;
-        let mut file = Measured::new(&file);
+        let mut file = CachedMedium::new(&file);
         figures::curves(&mut file, report)?;
         figures::mixed(&mut file, report)?;
         insights::all(&mut file, report)?;
     }
     {
         let journal = JournalPool::new(options, journal_mib, rounds, &policy)?;
-        figures::curves_of(&mut Measured::new(&journal), Direction::Write, report)?;
+        figures::curves_of(&mut CachedMedium::new(&journal), Direction::Write, report)?;
     }
-    let optane = Modelled::new("modelled Optane", optane_profile.clone());
-    let modelled_dram = Modelled::new("modelled DRAM", dram_profile);
-    let mut optane = Measured::new(&optane);
+    let optane = ModelledMedium::new("modelled Optane", optane_profile.clone());
+    let modelled_dram = ModelledMedium::new("modelled DRAM", dram_profile);
+    let mut optane = CachedMedium::new(&optane);
     figures::curves(&mut optane, report)?;
     figures::pinning(&mut optane, report)?;
     figures::mixed(&mut optane, report)?;
     figures::places(&mut optane, report)?;
     figures::peaks(&mut optane, [Some("about 40"), Some("12.6")], report)?;
-    figures::places(&mut Measured::new(&modelled_dram), report)?;
+    figures::places(&mut CachedMedium::new(&modelled_dram), report)?;
     let holding = insights::all(&mut optane, report)?;
     report
         .check("transcription: the profile's curves say what the paper's twelve insights say", holding == 12);

@@ -3,7 +3,7 @@
 //! instead of a curve.
 
 use crate::Error;
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use entresol_memory::profile::{Access, Direction, Pattern, Profile};
@@ -140,7 +140,7 @@ fn insights(profile: &Profile, bandwidths: &Bandwidths, report: &mut Report) {
         ("insight 12, random reads: 4 KiB to 64 B", of(false, true, 4096) / of(false, true, 64), 5.0),
         ("insight 12, random writes: 4 KiB to 64 B", of(true, true, 4096) / of(true, true, 64), 5.0),
     ] {
-        let figure = Asked::at_least(format!("modelled pool, {name}"), ratio, asked);
+        let figure = AskedFigure::at_least(format!("modelled pool, {name}"), ratio, asked);
         report.asked(figure.tolerance(0.0).judged_at_small_sizes());
     }
     report.note(

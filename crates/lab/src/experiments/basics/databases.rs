@@ -1,7 +1,7 @@
 //! Whole databases: snapshot reads, opening, and the demo's rate.
 
 use super::{BATCH, Sizes};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median, ns_per_operation};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -63,7 +63,7 @@ pub(super) fn snapshot_reads(options: &RunOptions, report: &mut Report) -> Resul
         })?);
     }
     report.row(json!({"snapshot_read_ns": median(&samples), "rows": ROWS, "reads": READS}));
-    report.asked(Asked::at_most("snapshot read of one key", median(&samples), 500.0).unit("ns"));
+    report.asked(AskedFigure::at_most("snapshot read of one key", median(&samples), 500.0).unit("ns"));
     report.check("every snapshot read returned its row", right);
     Ok(())
 }
@@ -95,7 +95,7 @@ pub(super) fn opening(options: &RunOptions, sizes: &Sizes, report: &mut Report) 
         }
         report.row(json!({"open": after, "rows": rows, "first_query_ms": median(&samples)}));
         let name = format!("open and first query {after}");
-        report.asked(Asked::at_most(name, median(&samples), 250.0).unit("ms"));
+        report.asked(AskedFigure::at_most(name, median(&samples), 250.0).unit("ms"));
     }
     report.check("the first query after opening found its row", right);
     Ok(())
@@ -135,7 +135,8 @@ pub(super) fn demo(options: &RunOptions, report: &mut Report) -> Result<(), Erro
     ]);
     let summary = entresol_demo::run(&demo.arguments)?;
     report.row(summary.to_json());
-    report.asked(Asked::at_most("demo, a million readings, group:10ms", summary.seconds, 10.0).unit("s"));
+    report
+        .asked(AskedFigure::at_most("demo, a million readings, group:10ms", summary.seconds, 10.0).unit("s"));
     report.check("the demo read all readings", summary.readings == readings);
     report.check("no snapshot of the demo was inconsistent", summary.is_sound());
     Ok(())

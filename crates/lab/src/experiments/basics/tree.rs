@@ -2,7 +2,7 @@
 //! random 8-byte keys, turn by turn.
 
 use super::{BATCH, Sizes};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median, ns_per_operation};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -40,9 +40,13 @@ pub(super) fn beside_map(options: &RunOptions, sizes: &Sizes, report: &mut Repor
         }));
     }
     let ratio = |theirs: &[f64], ours: &[f64]| median(theirs) / median(ours);
-    report.asked(Asked::at_least("get, FPTree/BTreeMap", ratio(&theirs.get, &ours.get), 1.2));
-    report.asked(Asked::at_least("get_many, FPTree/BTreeMap get", ratio(&theirs.get, &ours.get_many), 4.0));
-    report.asked(Asked::at_least("insert, FPTree/BTreeMap", ratio(&theirs.insert, &ours.insert), 0.7));
+    report.asked(AskedFigure::at_least("get, FPTree/BTreeMap", ratio(&theirs.get, &ours.get), 1.2));
+    report.asked(AskedFigure::at_least(
+        "get_many, FPTree/BTreeMap get",
+        ratio(&theirs.get, &ours.get_many),
+        4.0,
+    ));
+    report.asked(AskedFigure::at_least("insert, FPTree/BTreeMap", ratio(&theirs.insert, &ours.insert), 0.7));
     report.check("every key was found with its value, in tree and map", all_found);
     Ok(())
 }

@@ -4,7 +4,7 @@
 use super::machine::{Machine, Run};
 use super::replay::Query;
 use super::{FOUR_DRIVES, GB, ONE_DRIVE, PROPORTIONAL, QUARTER_OF_INPUT};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -79,7 +79,9 @@ pub(in crate::experiments) fn run_proportions(
         );
         if name == "2 drives" {
             let ratio = beside(25).unwrap_or(f64::NAN);
-            report.asked(Asked::at_most("25% in memory to everything, 2 drives", ratio, 1.05).tolerance(0.0));
+            report.asked(
+                AskedFigure::at_most("25% in memory to everything, 2 drives", ratio, 1.05).tolerance(0.0),
+            );
         }
         let points = points.into_iter().map(|(percent, seconds)| (format!("{percent}%"), seconds)).collect();
         series.push(Series { name: name.to_owned(), points });
@@ -132,7 +134,11 @@ pub(in crate::experiments) fn run_alternating(
             report.paper("figure 8", "two queries, 100 GB: faster than MRU, %", "15.6", Some(faster));
         }
         let best = seconds[..3].iter().copied().fold(f64::INFINITY, f64::min);
-        report.asked(Asked::at_least(format!("best other to hpcache, time at {gb} GB"), best / own, 1.0));
+        report.asked(AskedFigure::at_least(
+            format!("best other to hpcache, time at {gb} GB"),
+            best / own,
+            1.0,
+        ));
     }
     report.check(RIGHT, is_right);
     report.figure(Figure {
@@ -173,7 +179,7 @@ pub(in crate::experiments) fn run_prediction(options: &RunOptions, report: &mut 
         }
         report.check(&format!("{name}: each run has a prediction"), off.len() == runs);
         let figure = format!("prediction off by, after a fifth, {name}");
-        report.asked(Asked::at_most(figure, median(&off), 0.10).tolerance(0.0));
+        report.asked(AskedFigure::at_most(figure, median(&off), 0.10).tolerance(0.0));
         series.push(Series { name: name.to_owned(), points });
     }
     report.check(RIGHT, is_right);

@@ -11,7 +11,7 @@ mod drives;
 mod machine;
 mod replay;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -166,7 +166,7 @@ fn run_two(options: &RunOptions, report: &mut Report) -> f64 {
         let ratio = best(others) / best(own);
         most = most.max(ratio);
         report.asked(
-            Asked::at_least(format!("two queries: best other to hpcache, time at {gb} GB"), ratio, 1.0)
+            AskedFigure::at_least(format!("two queries: best other to hpcache, time at {gb} GB"), ratio, 1.0)
                 .tolerance(0.01)
                 .judged_at_small_sizes(),
         );
@@ -214,9 +214,13 @@ fn run_least_memory(options: &RunOptions, report: &mut Report) {
     let cold = replay(setting, CachePolicy::Mru, 1.0, &[query]).seconds;
     report.paper("figure 5", "query 2.1, one drive, nothing in memory, s", "16.5", Some(cold));
     report.asked(
-        Asked::at_most("memory for query 2.1 at full speed beside what (1) says", advised / needed, 1.0)
-            .tolerance(0.01)
-            .judged_at_small_sizes(),
+        AskedFigure::at_most(
+            "memory for query 2.1 at full speed beside what (1) says",
+            advised / needed,
+            1.0,
+        )
+        .tolerance(0.01)
+        .judged_at_small_sizes(),
     );
 }
 
@@ -232,7 +236,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     });
     for (percent, ratio) in &ratios {
         report.asked(
-            Asked::at_least(format!("best other to hpcache, time at {percent}%"), *ratio, 1.0)
+            AskedFigure::at_least(format!("best other to hpcache, time at {percent}%"), *ratio, 1.0)
                 .tolerance(0.0)
                 .judged_at_small_sizes(),
         );
@@ -241,9 +245,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     let most_of_two = run_two(options, report);
     for (name, most) in [("mix", most_of_mix), ("two queries", most_of_two)] {
         report.asked(
-            Asked::at_least(format!("{name}: best other to hpcache, time at its best budget"), most, 1.12)
-                .tolerance(0.0)
-                .judged_at_small_sizes(),
+            AskedFigure::at_least(
+                format!("{name}: best other to hpcache, time at its best budget"),
+                most,
+                1.12,
+            )
+            .tolerance(0.0)
+            .judged_at_small_sizes(),
         );
     }
     for percent in BUDGETS {

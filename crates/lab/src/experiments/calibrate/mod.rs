@@ -9,7 +9,7 @@ mod write;
 
 use crate::media::file::DirectFile;
 use crate::media::memory::Memory;
-use crate::media::{Measured, Medium, rounds};
+use crate::media::{CachedMedium, Medium, rounds};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -70,7 +70,7 @@ fn finish(
     out: &Path,
     report: &mut Report,
 ) -> Result<(), Error> {
-    let mut measured = Measured::new(medium);
+    let mut measured = CachedMedium::new(medium);
     let text = profile_text(&mut measured, base, latencies)?;
     std::fs::write(out, text)
         .map_err(|error| Error::Io { action: format!("write {}", out.display()), error })?;

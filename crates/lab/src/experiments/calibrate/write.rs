@@ -1,7 +1,7 @@
 //! A profile as a TOML file, with where each figure comes from beside it.
 
 use crate::Error;
-use crate::media::Measured;
+use crate::media::CachedMedium;
 use entresol_memory::profile::{Access, Direction, Pattern, Profile};
 use std::fmt::Write;
 
@@ -29,7 +29,7 @@ fn processor() -> String {
 
 /// The medium's profile; what cannot be measured is taken from `base`.
 pub(super) fn profile_text(
-    medium: &mut Measured<'_>,
+    medium: &mut CachedMedium<'_>,
     base: &Profile,
     latencies: &Latencies,
 ) -> Result<String, Error> {
@@ -87,7 +87,7 @@ pub(super) fn profile_text(
     Ok(text)
 }
 
-fn curve(medium: &mut Measured<'_>, direction: Direction, pattern: Pattern) -> Result<String, Error> {
+fn curve(medium: &mut CachedMedium<'_>, direction: Direction, pattern: Pattern) -> Result<String, Error> {
     let (threads, sizes) = (medium.medium().threads().to_vec(), medium.medium().access_bytes().to_vec());
     let mut text = format!("threads = {threads:?}\naccess_bytes = {sizes:?}\ngb_per_s = [\n");
     for count in threads {
@@ -106,7 +106,7 @@ fn curve(medium: &mut Measured<'_>, direction: Direction, pattern: Pattern) -> R
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::media::modelled::Modelled;
+    use crate::media::modelled::ModelledMedium;
     use std::path::Path;
 
     #[test]
@@ -119,8 +119,8 @@ mod tests {
             ),
         ] {
             let base = Profile::embedded(name).unwrap();
-            let medium = Modelled::new(name, base.clone());
-            let text = profile_text(&mut Measured::new(&medium), &base, &latencies).unwrap();
+            let medium = ModelledMedium::new(name, base.clone());
+            let text = profile_text(&mut CachedMedium::new(&medium), &base, &latencies).unwrap();
             let read = Profile::parse(&text, Path::new("written.toml")).unwrap();
             assert_eq!(read.medium, base.medium);
             assert_eq!(read.bandwidth, base.bandwidth, "six digits hold what the file has");

@@ -142,7 +142,7 @@ pub(super) enum Access {
     Indirect(PoolOffset),
 }
 
-struct Reading {
+struct CacheState {
     pool: Arc<Pool>,
     base: usize,
     access: Access,
@@ -153,32 +153,32 @@ struct Reading {
 }
 
 thread_local! {
-    static READING: RefCell<Option<Reading>> = const { RefCell::new(None) };
+    static READING: RefCell<Option<CacheState>> = const { RefCell::new(None) };
 }
 
 /// A key whose reads are billed to a modelled pool, one by one: node layouts read keys through
 /// [`FixedKey::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Billed(pub(super) u64);
+pub(super) struct BilledKey(pub(super) u64);
 
-impl FixedKey for Billed {
+impl FixedKey for BilledKey {
     const WORDS: usize = 1;
     // Every read goes through `load`, as in the paper's algorithms.
     const IS_WORD: bool = false;
-    const MIN: Billed = Billed(0);
+    const MIN: BilledKey = BilledKey(0);
 
-    fn load(words: &[AtomicU64]) -> Billed {
+    fn load(words: &[AtomicU64]) -> BilledKey {
         READING.with_borrow_mut(|reading| {
             if let Some(reading) = reading {
                 let offset = PoolOffset::new((words.as_ptr() as usize - reading.base) as u64);
                 reading.key_at(offset);
             }
         });
-        Billed(words[0].load(Relaxed))
+        BilledKey(words[0].load(Relaxed))
     }
 
-    fn of_words(words: &[u64]) -> Billed {
-        Billed(words[0])
+    fn of_words(words: &[u64]) -> BilledKey {
+        BilledKey(words[0])
     }
 
     fn word(self, _: usize) -> u64 {
@@ -189,12 +189,12 @@ impl FixedKey for Billed {
         self.0.fingerprint()
     }
 
-    fn previous(self) -> Option<Billed> {
-        self.0.checked_sub(1).map(Billed)
+    fn previous(self) -> Option<BilledKey> {
+        self.0.checked_sub(1).map(BilledKey)
     }
 
-    fn next(self) -> Option<Billed> {
-        self.0.checked_add(1).map(Billed)
+    fn next(self) -> Option<BilledKey> {
+        self.0.checked_add(1).map(BilledKey)
     }
 
     fn as_number(self) -> u128 {
@@ -202,7 +202,7 @@ impl FixedKey for Billed {
     }
 }
 
-impl Reading {
+impl CacheState {
     fn key_at(&mut self, offset: PoolOffset) {
         match self.access {
             Access::Linear => {
@@ -232,7 +232,7 @@ pub(super) fn billed<R>(
     let base = pool.view(PoolOffset::new(0), 1).as_ptr() as usize;
     let first: &[u64] = if access == Access::Linear { &[] } else { front };
     fetch(pool, first);
-    let reading = Reading { pool: Arc::clone(pool), base, access, lines: Vec::new(), keys };
+    let reading = CacheState { pool: Arc::clone(pool), base, access, lines: Vec::new(), keys };
     READING.with_borrow_mut(|slot| *slot = Some(reading));
     let result = work();
     let done = READING.with_borrow_mut(Option::take).expect("it was put there");
@@ -261,7 +261,7 @@ mod tests {
         let lines = |access| {
             let before = so_far(&pool);
             billed(&pool, access, &[], keys, || {
-                assert_eq!(Sorted::<4096>::find(words, Billed(239)), Some(239));
+                assert_eq!(Sorted::<4096>::find(words, BilledKey(239)), Some(239));
             });
             settle(&pool, offset, 4096);
             (so_far(&pool) - before).lines_read

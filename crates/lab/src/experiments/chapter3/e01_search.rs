@@ -2,7 +2,7 @@
 //! last. And table 3.2: entries that fit.
 
 use super::bench::{
-    Access, Billed, LINE_BYTES, average, billed, cool, free, instances, journal, node, object, optane,
+    Access, BilledKey, LINE_BYTES, average, billed, cool, free, instances, journal, node, object, optane,
     settle, so_far,
 };
 use super::claims::{differs, holds};
@@ -78,7 +78,7 @@ fn layout<L: Layout>(clocked: &Arc<Pool>, options: &RunOptions, points: &mut Poi
 
 /// A search with its reads billed as the processor makes them, and the value.
 fn search<L: Layout>(pool: &Arc<Pool>, offset: PoolOffset, key: u64) -> Option<u64> {
-    let geometry = L::geometry::<Billed>();
+    let geometry = L::geometry::<BilledKey>();
     let node = node::<L>(pool, offset);
     let array = node.word_offset(geometry.bytes);
     let (access, front_words) = match L::NAME {
@@ -90,7 +90,8 @@ fn search<L: Layout>(pool: &Arc<Pool>, offset: PoolOffset, key: u64) -> Option<u
     };
     let front_end = offset.word(front_words).minus(1);
     let front: Vec<u64> = (offset.block_number(LINE_BYTES)..=front_end.block_number(LINE_BYTES)).collect();
-    let slot = billed(pool, access, &front, node.word_offset(geometry.keys), || L::find(node, Billed(key)))?;
+    let slot =
+        billed(pool, access, &front, node.word_offset(geometry.keys), || L::find(node, BilledKey(key)))?;
     pool.touch(node.word_offset(geometry.values + slot), 8);
     Some(node.value(geometry, slot))
 }

@@ -7,7 +7,7 @@
 
 use super::bench::{average, cool, instances, modelled, object, optane, scaled, settle, so_far};
 use super::points::{Cost, Point, Points};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -134,7 +134,7 @@ pub(super) fn trees(options: &RunOptions, report: &mut Report) -> Result<(), Err
             "tree": "wB+-tree", "keys": keys, "modelled_get_ns": persistent, "modelled_get_hybrid_ns": hybrid,
         }));
         let name = format!("get, hybrid wB+-tree beside wB+-tree, {size}, modelled Optane");
-        let figure = Asked::at_least(name, persistent / hybrid, HYBRID_GAIN).tolerance(0.0);
+        let figure = AskedFigure::at_least(name, persistent / hybrid, HYBRID_GAIN).tolerance(0.0);
         report.asked(figure.judged_at_small_sizes());
         report.check(&format!("both trees find their keys, {size}"), persistent_right && hybrid_right);
     }
@@ -145,8 +145,9 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
     let a_level =
         |what: &str| (points.ns(what, "", LEVELS_MAX) - points.ns(what, "", 1)) / (LEVELS_MAX - 1) as f64;
     let (persistent, dram) = (a_level(PERSISTENT), a_level(DRAM));
-    let asked =
-        |name, ns, most| Asked::at_most(name, ns, most).unit("ns").tolerance(0.0).judged_at_small_sizes();
+    let asked = |name, ns, most| {
+        AskedFigure::at_most(name, ns, most).unit("ns").tolerance(0.0).judged_at_small_sizes()
+    };
     report.asked(asked("a level in persistent memory", persistent, 500.0));
     report.asked(asked("a level in DRAM", dram, 100.0));
     let source = "dissertation, figure 3.8";

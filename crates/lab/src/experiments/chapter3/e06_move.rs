@@ -5,7 +5,7 @@ use super::bench::{average, cool, free, instances, journal, object, optane, sett
 use super::claims::holds;
 use super::points::{Point, Points};
 use super::undo::{Atomicity, Target};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -45,7 +45,7 @@ pub(super) fn measure(options: &RunOptions) -> Result<Points, Error> {
     Ok(points)
 }
 
-struct Moved {
+struct MoveFigures {
     ns: f64,
     cost: Option<entresol_memory::ModelledCost>,
     right: bool,
@@ -57,7 +57,7 @@ fn move_all(
     count: usize,
     source: &[(u64, u64)],
     sorted: &[(u64, u64)],
-) -> Result<Moved, Error> {
+) -> Result<MoveFigures, Error> {
     let bytes = source.len() * 16;
     let target = Target::new(pool, bytes)?;
     let nodes = (0..count).map(|_| object(pool, bytes)).collect::<Result<Vec<PoolOffset>, Error>>()?;
@@ -82,7 +82,7 @@ fn move_all(
     let right = nodes.last().is_some_and(|offset| target.holds(atomicity, *offset, sorted));
     free(pool, nodes)?;
     target.free()?;
-    Ok(Moved { ns, cost, right })
+    Ok(MoveFigures { ns, cost, right })
 }
 
 pub(super) fn claims(points: &Points, report: &mut Report) {
@@ -137,8 +137,8 @@ fn sorting(points: &Points, names: [&str; 3], report: &mut Report) {
     let none = names[0];
     let [smallest, largest] = [SIZES[0], SIZES[SIZES.len() - 1]].map(|bytes| by_clock(none, bytes));
     let name = "by the clock, no failure atomicity: sorted on the way to before, smallest node";
-    report.asked(Asked::at_least(name, smallest, 1.0));
+    report.asked(AskedFigure::at_least(name, smallest, 1.0));
     // "The relative overhead continues to increase as the node size increases."
     let name = "by the clock, no failure atomicity: sorting's share, largest to smallest node";
-    report.asked(Asked::at_least(name, largest / smallest, 1.0));
+    report.asked(AskedFigure::at_least(name, largest / smallest, 1.0));
 }

@@ -25,7 +25,7 @@ const DUPLICATES: &str = "all keys in all nodes";
 type Entries = Vec<(u64, u64)>;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum MergeMethod {
     Two,
     All,
 }
@@ -33,7 +33,7 @@ enum Way {
 /// Strategy of a merge.
 #[derive(Debug, Clone, Copy)]
 struct Strategy {
-    way: Way,
+    way: MergeMethod,
     buffered: bool,
     atomicity: Atomicity,
 }
@@ -42,7 +42,7 @@ impl Strategy {
     fn all() -> Vec<Strategy> {
         let mut all = Vec::new();
         for atomicity in [Atomicity::Individual, Atomicity::Transaction] {
-            for way in [Way::Two, Way::All] {
+            for way in [MergeMethod::Two, MergeMethod::All] {
                 all.extend([false, true].map(|buffered| Strategy { way, buffered, atomicity }));
             }
         }
@@ -50,7 +50,7 @@ impl Strategy {
     }
 
     fn name(self) -> String {
-        let way = if self.way == Way::Two { "2-way" } else { "K-way" };
+        let way = if self.way == MergeMethod::Two { "2-way" } else { "K-way" };
         let path = if self.buffered { "through DRAM" } else { "directly" };
         format!("{way} {path}, {}", self.atomicity.name())
     }
@@ -59,8 +59,8 @@ impl Strategy {
     fn logged_bytes(self, result: usize, last_two: usize, node_bytes: usize) -> usize {
         match (self.buffered, self.way) {
             (true, _) => result,
-            (false, Way::Two) => last_two,
-            (false, Way::All) => SOURCES * node_bytes,
+            (false, MergeMethod::Two) => last_two,
+            (false, MergeMethod::All) => SOURCES * node_bytes,
         }
     }
 }
@@ -274,10 +274,10 @@ fn merge(
     result: PoolOffset,
     bytes: usize,
 ) {
-    let together = if strategy.way == Way::Two { 2 } else { SOURCES as u64 };
+    let together = if strategy.way == MergeMethod::Two { 2 } else { SOURCES as u64 };
     let stream = |source: usize| Stream::new(pool, sources[source], bytes, together);
     let mut halves = [Entries::new(), Entries::new()];
-    if strategy.way == Way::Two {
+    if strategy.way == MergeMethod::Two {
         two_way(stream(0), stream(1), &mut halves[0]);
         two_way(stream(2), stream(3), &mut halves[1]);
     }
@@ -286,8 +286,8 @@ fn merge(
     if strategy.buffered {
         let mut merged = Entries::new();
         match strategy.way {
-            Way::Two => two_way(older.into_iter(), newer.into_iter(), &mut merged),
-            Way::All => k_way((0..SOURCES).map(stream).collect(), &mut merged),
+            MergeMethod::Two => two_way(older.into_iter(), newer.into_iter(), &mut merged),
+            MergeMethod::All => k_way((0..SOURCES).map(stream).collect(), &mut merged),
         }
         let logged = strategy.logged_bytes(merged.len() * 16, last_two, bytes);
         target.write(strategy.atomicity, result, logged, &merged);
@@ -296,8 +296,8 @@ fn merge(
     target.begin(strategy.atomicity, result, strategy.logged_bytes(0, last_two, bytes));
     let mut node = FreshNode { words: pool.view(result, SOURCES * bytes / 8), entries: 0 };
     match strategy.way {
-        Way::Two => two_way(older.into_iter(), newer.into_iter(), &mut node),
-        Way::All => k_way((0..SOURCES).map(stream).collect(), &mut node),
+        MergeMethod::Two => two_way(older.into_iter(), newer.into_iter(), &mut node),
+        MergeMethod::All => k_way((0..SOURCES).map(stream).collect(), &mut node),
     }
     target.commit(strategy.atomicity, result, node.entries * 16);
 }
@@ -312,7 +312,7 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         "in any case, individual failure atomicity should be preferred to transactions",
         points.at_all_sizes(|bytes| {
             [UNIQUE, DUPLICATES].iter().all(|at| {
-                [Way::Two, Way::All].iter().all(|way| {
+                [MergeMethod::Two, MergeMethod::All].iter().all(|way| {
                     [false, true].iter().all(|buffered| {
                         ns(*way, *buffered, own, at, bytes) < ns(*way, *buffered, transaction, at, bytes)
                     })
@@ -324,15 +324,15 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         report,
         "with transactions and duplicates the direct 2-way merge is faster than the direct K-way merge: it logs less",
         points.at_all_sizes(|bytes| {
-            ns(Way::Two, false, transaction, DUPLICATES, bytes)
-                < ns(Way::All, false, transaction, DUPLICATES, bytes)
+            ns(MergeMethod::Two, false, transaction, DUPLICATES, bytes)
+                < ns(MergeMethod::All, false, transaction, DUPLICATES, bytes)
         }),
     );
     holds(
         report,
         "transactions should make use of the DRAM buffer where there are duplicates, to minimise the logged region",
         points.at_all_sizes(|bytes| {
-            [Way::Two, Way::All].iter().all(|way| {
+            [MergeMethod::Two, MergeMethod::All].iter().all(|way| {
                 ns(*way, true, transaction, DUPLICATES, bytes)
                     < ns(*way, false, transaction, DUPLICATES, bytes)
             })
@@ -342,7 +342,9 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         report,
         "with a buffer in DRAM both strategies perform quite similarly, within a fifth",
         points.at_all_sizes(|bytes| {
-            (ns(Way::All, true, own, UNIQUE, bytes) / ns(Way::Two, true, own, UNIQUE, bytes) - 1.0).abs()
+            (ns(MergeMethod::All, true, own, UNIQUE, bytes) / ns(MergeMethod::Two, true, own, UNIQUE, bytes)
+                - 1.0)
+                .abs()
                 < 0.2
         }),
     );
@@ -350,19 +352,23 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         report,
         "the direct 2-way merge performs better than the K-way merge, which reads all nodes at once",
         points.at_all_sizes(|bytes| {
-            [UNIQUE, DUPLICATES]
-                .iter()
-                .all(|at| ns(Way::Two, false, own, at, bytes) < ns(Way::All, false, own, at, bytes))
+            [UNIQUE, DUPLICATES].iter().all(|at| {
+                ns(MergeMethod::Two, false, own, at, bytes) < ns(MergeMethod::All, false, own, at, bytes)
+            })
         }),
     );
     let clock =
         |way, buffered| points.clock(&Strategy { way, buffered, atomicity: own }.name(), UNIQUE, 4096);
     let source = "dissertation, figure 3.13";
-    let direct = clock(Way::Two, false);
+    let direct = clock(MergeMethod::Two, false);
     for (name, paper, ours) in [
-        ("2-way, through DRAM to direct", "well above 1", clock(Way::Two, true) / direct),
-        ("K-way, through DRAM to direct", "not so clear", clock(Way::All, true) / clock(Way::All, false)),
-        ("direct, K-way to 2-way", "above 1", clock(Way::All, false) / direct),
+        ("2-way, through DRAM to direct", "well above 1", clock(MergeMethod::Two, true) / direct),
+        (
+            "K-way, through DRAM to direct",
+            "not so clear",
+            clock(MergeMethod::All, true) / clock(MergeMethod::All, false),
+        ),
+        ("direct, K-way to 2-way", "above 1", clock(MergeMethod::All, false) / direct),
     ] {
         report.paper(source, &format!("by the clock, unique keys, 4 KiB: {name}"), paper, Some(ours));
     }
@@ -371,7 +377,9 @@ pub(super) fn claims(points: &Points, report: &mut Report) {
         "a direct 2-way merge of unique keys is significantly faster than one through DRAM",
         "on the device they take the same time, within a tenth",
         points.at_all_sizes(|bytes| {
-            (ns(Way::Two, true, own, UNIQUE, bytes) / ns(Way::Two, false, own, UNIQUE, bytes) - 1.0).abs()
+            (ns(MergeMethod::Two, true, own, UNIQUE, bytes) / ns(MergeMethod::Two, false, own, UNIQUE, bytes)
+                - 1.0)
+                .abs()
                 < 0.1
         }),
         "Either reads each line of its sources once, as a stream, and flushes the result once. The model bills neither the \

@@ -77,7 +77,7 @@ type Act<O> = fn(&O, usize, &Arc<Pool>, &[PoolOffset]) -> Result<Option<PoolOffs
 
 /// An operation on one layout: what depends on the layout as functions, so that the measuring is compiled
 /// once.
-struct On<'o, O> {
+struct LayoutOperation<'o, O> {
     operation: &'o O,
     bytes: usize,
     instance: fn(&O, usize, &Pool) -> Result<Vec<PoolOffset>, Error>,
@@ -91,8 +91,13 @@ fn layout<O: NodeOperation, L: Layout>(
     options: &RunOptions,
     points: &mut Points,
 ) -> Result<(), Error> {
-    let on =
-        On { operation, bytes: L::BYTES, instance: instance::<O, L>, act: act::<O, L>, holds: holds::<O, L> };
+    let on = LayoutOperation {
+        operation,
+        bytes: L::BYTES,
+        instance: instance::<O, L>,
+        act: act::<O, L>,
+        holds: holds::<O, L>,
+    };
     let modelled = optane()?;
     for (variant, name) in operation.variants().iter().enumerate() {
         let changed = on.changed_words(variant, points)?;
@@ -164,7 +169,7 @@ fn holds<O: NodeOperation, L: Layout>(
     entries == operation.after(variant, L::geometry::<u64>().capacity)
 }
 
-impl<O: NodeOperation> On<'_, O> {
+impl<O: NodeOperation> LayoutOperation<'_, O> {
     fn instances(&self, variant: usize, pool: &Pool, count: usize) -> Result<Vec<Vec<PoolOffset>>, Error> {
         let one = |_| (self.instance)(self.operation, variant, pool);
         let mut all = (0..count).map(one).collect::<Result<Vec<_>, Error>>()?;

@@ -13,7 +13,7 @@
 mod peers;
 mod samples;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol::{Database, Durability, Options};
@@ -288,7 +288,7 @@ fn space(options: &RunOptions, database: &Database, dir: &Path, report: &mut Rep
         "allocated_bytes_of_a_fresh_copy": fresh_allocated,
     }));
     let name = "space after the run to that of a fresh copy";
-    report.asked(Asked::at_most(name, quotient(bytes), SPACE_MAX));
+    report.asked(AskedFigure::at_most(name, quotient(bytes), SPACE_MAX));
     Ok(())
 }
 

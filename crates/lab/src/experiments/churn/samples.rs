@@ -2,7 +2,7 @@
 
 use super::Sizes;
 use crate::Error;
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -93,7 +93,7 @@ impl Samples {
             }));
             if let Some(drift_max) = drift_max {
                 let name = format!("{store}, {}: last to second minute", measure.name);
-                report.asked(Asked::at_most(name, drift, drift_max));
+                report.asked(AskedFigure::at_most(name, drift, drift_max));
             }
             report.figure(self.figure(store, measure));
         }

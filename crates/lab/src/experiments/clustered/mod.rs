@@ -5,7 +5,7 @@
 
 mod table;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -13,7 +13,7 @@ use entresol_tables::{Row, ScanRange, TableLayout, Value};
 use serde_json::json;
 use std::ops::Bound;
 use std::time::Instant;
-use table::{DOUBLE, Filled, NUMBER, filter, timed};
+use table::{DOUBLE, FilledTable, NUMBER, filter, timed};
 
 /// Shares of the rows that are selected, in thousandths.
 const SHARES: [usize; 6] = [1, 10, 50, 100, 500, 1000];
@@ -28,17 +28,19 @@ fn size(options: &RunOptions) -> (usize, usize) {
 /// Ranges of attributes that are not the key, beside full scans of the other layouts; and the rates of writing.
 pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let ((rows, runs), directory) = (size(options), options.database_dir()?);
-    let clustered = Filled::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
-    let loaded = Filled::new(directory.path(), rows, CLUSTERED, false, options.seed)?;
+    let clustered = FilledTable::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
+    let loaded = FilledTable::new(directory.path(), rows, CLUSTERED, false, options.seed)?;
     for (name, filled) in [("insert", &clustered), ("load without a key", &loaded)] {
         report.row(
             json!({ "written": name, "rows_per_s": filled.inserted, "merged_rows_per_s": filled.merged }),
         );
-        report.asked(Asked::at_least(format!("{name}, with merges"), filled.merged / 1e6, 0.5).unit("M/s"));
+        report.asked(
+            AskedFigure::at_least(format!("{name}, with merges"), filled.merged / 1e6, 0.5).unit("M/s"),
+        );
     }
     drop(loaded);
-    let by_columns = Filled::new(directory.path(), rows, COLUMNS, true, options.seed)?;
-    let by_rows = Filled::new(directory.path(), rows, ROWS, true, options.seed)?;
+    let by_columns = FilledTable::new(directory.path(), rows, COLUMNS, true, options.seed)?;
+    let by_rows = FilledTable::new(directory.path(), rows, ROWS, true, options.seed)?;
     for (name, filled) in [("layout columns", &by_columns), ("layout rows", &by_rows)] {
         report.row(
             json!({ "written": name, "rows_per_s": filled.inserted, "merged_rows_per_s": filled.merged }),
@@ -65,11 +67,11 @@ pub(super) fn run_attributes(options: &RunOptions, report: &mut Report) -> Resul
             );
             if share == 10 {
                 let asked = format!("{name}, 1%: its full scan beside it");
-                report.asked(Asked::at_least(asked, own_ms / ms, 5.0));
+                report.asked(AskedFigure::at_least(asked, own_ms / ms, 5.0));
             }
             if share == 1000 {
                 let asked = format!("{name}, 100%: beside a scan by columns");
-                report.asked(Asked::at_most(asked, ms / columns_ms, 1.1).tolerance(0.05));
+                report.asked(AskedFigure::at_most(asked, ms / columns_ms, 1.1).tolerance(0.05));
             }
         }
     }
@@ -90,8 +92,8 @@ fn keys(first: usize, count: usize) -> ScanRange {
 /// Ranges of the key: by the index iterator, by the block iterator, by the one that the cost model takes, and by rows.
 pub(super) fn run_keys(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let ((rows, runs), directory) = (size(options), options.database_dir()?);
-    let clustered = Filled::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
-    let by_rows = Filled::new(directory.path(), rows, ROWS, true, options.seed)?;
+    let clustered = FilledTable::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
+    let by_rows = FilledTable::new(directory.path(), rows, ROWS, true, options.seed)?;
     let (tx, tx_rows) = (clustered.catalog.begin()?, by_rows.catalog.begin()?);
     let mut worst: f64 = 0.0;
     for share in [1, 5, 10, 20, 50, 100, 1000] {
@@ -116,7 +118,7 @@ pub(super) fn run_keys(options: &RunOptions, report: &mut Report) -> Result<(), 
         "the better iterator changes at 10-20% (of attributes)",
         None,
     );
-    report.asked(Asked::at_most("iterator of the cost model beside the better one", worst, 1.5));
+    report.asked(AskedFigure::at_most("iterator of the cost model beside the better one", worst, 1.5));
     Ok(())
 }
 
@@ -127,7 +129,7 @@ pub(super) fn run_block_sizes(options: &RunOptions, report: &mut Report) -> Resu
     let mut of_default = f64::INFINITY;
     let sizes: &[u32] = if options.quick { &[16, 256] } else { &[16, 32, 64, 128, 256, 512, 1024] };
     for kib in sizes {
-        let filled = Filled::new(
+        let filled = FilledTable::new(
             directory.path(),
             rows,
             (TableLayout::Clustered, Some(kib << 10)),
@@ -149,7 +151,7 @@ pub(super) fn run_block_sizes(options: &RunOptions, report: &mut Report) -> Resu
         report.check(&format!("{kib} KiB: all rows"), times[3].1.rows == rows as u64);
     }
     report.paper("dissertation, figure 4.4", "block size", "16 to 64 KiB alike", None);
-    report.asked(Asked::at_most("1% and 10%, default size beside the best", of_default / best, 1.3));
+    report.asked(AskedFigure::at_most("1% and 10%, default size beside the best", of_default / best, 1.3));
     Ok(())
 }
 
@@ -157,23 +159,24 @@ pub(super) fn run_block_sizes(options: &RunOptions, report: &mut Report) -> Resu
 pub(super) fn run_points(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let ((rows, _), directory) = (size(options), options.database_dir()?);
     let count = if options.quick { 200 } else { 200_000 };
-    let clustered = Filled::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
-    let by_rows = Filled::new(directory.path(), rows, ROWS, true, options.seed)?;
-    let by_columns = Filled::new(directory.path(), rows, COLUMNS, true, options.seed)?;
+    let clustered = FilledTable::new(directory.path(), rows, CLUSTERED, true, options.seed)?;
+    let by_rows = FilledTable::new(directory.path(), rows, ROWS, true, options.seed)?;
+    let by_columns = FilledTable::new(directory.path(), rows, COLUMNS, true, options.seed)?;
     let mut random = Random::new(options.seed + 1);
     let keys: Vec<Row> = (0..count).map(|_| vec![Value::Int(random.below(rows as u64) as i32)]).collect();
-    let measure = |filled: &Filled, keys: &[Row], f: &dyn Fn(&Filled, &Row) -> Result<bool, Error>| {
-        let begin = Instant::now();
-        let found = keys.iter().map(|key| f(filled, key)).collect::<Result<Vec<bool>, Error>>()?;
-        let us = begin.elapsed().as_secs_f64() * 1e6 / keys.len() as f64;
-        Ok::<_, Error>((us, found.iter().all(|found| *found)))
-    };
+    let measure =
+        |filled: &FilledTable, keys: &[Row], f: &dyn Fn(&FilledTable, &Row) -> Result<bool, Error>| {
+            let begin = Instant::now();
+            let found = keys.iter().map(|key| f(filled, key)).collect::<Result<Vec<bool>, Error>>()?;
+            let us = begin.elapsed().as_secs_f64() * 1e6 / keys.len() as f64;
+            Ok::<_, Error>((us, found.iter().all(|found| *found)))
+        };
     let transactions = [clustered.catalog.begin()?, by_rows.catalog.begin()?, by_columns.catalog.begin()?];
     let get = |tx: usize| {
         let tx = &transactions[tx];
-        move |filled: &Filled, key: &Row| Ok(filled.table.get(tx, key)?.is_some())
+        move |filled: &FilledTable, key: &Row| Ok(filled.table.get(tx, key)?.is_some())
     };
-    let place = |filled: &Filled, key: &Row| Ok(filled.table.has_place(&transactions[0], key)?);
+    let place = |filled: &FilledTable, key: &Row| Ok(filled.table.has_place(&transactions[0], key)?);
     let few = &keys[..count / 20];
     let [with_rows, index, of_rows, of_columns] = [
         measure(&clustered, &keys, &get(0))?,
@@ -191,7 +194,7 @@ pub(super) fn run_points(options: &RunOptions, report: &mut Report) -> Result<()
         "DRAM tree with rows as a PMem tree without; 80-400 ns",
         None,
     );
-    report.asked(Asked::at_most("place, beside a row of the layout rows", index.0 / of_rows.0, 1.5));
-    report.asked(Asked::at_most("row, beside a row of the layout rows", with_rows.0 / of_rows.0, 1.5));
+    report.asked(AskedFigure::at_most("place, beside a row of the layout rows", index.0 / of_rows.0, 1.5));
+    report.asked(AskedFigure::at_most("row, beside a row of the layout rows", with_rows.0 / of_rows.0, 1.5));
     Ok(())
 }

@@ -32,7 +32,7 @@ fn columns() -> Vec<Column> {
 }
 
 /// Table in a layout, filled.
-pub(super) struct Filled {
+pub(super) struct FilledTable {
     pub(super) catalog: Arc<Catalog>,
     pub(super) table: Arc<Table>,
     /// Rows written a second until they were committed, and until the table was merged.
@@ -42,14 +42,14 @@ pub(super) struct Filled {
 
 /// Result of a scan.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Scanned {
+pub(super) struct ScanResult {
     pub(super) rows: u64,
     /// Row groups that keys and summaries ruled out, and blocks that were read.
     pub(super) pruned: u64,
     pub(super) read: u64,
 }
 
-impl Filled {
+impl FilledTable {
     /// Table with a permutation of the keys below `rows`; with a clustering by number and double of some block size, or
     /// in another layout. With a primary key, if `has_key`.
     pub(super) fn new(
@@ -58,7 +58,7 @@ impl Filled {
         (layout, block_bytes): (TableLayout, Option<u32>),
         has_key: bool,
         seed: u64,
-    ) -> Result<Filled, Error> {
+    ) -> Result<FilledTable, Error> {
         let path = directory.join(format!("{}-{block_bytes:?}-{has_key}.entresol", layout.name()));
         let pool = Pool::open_or_create(&path, &PoolOptions::default())?;
         let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
@@ -72,7 +72,7 @@ impl Filled {
             definition.clustering = Some(clustering);
         }
         let table = catalog.create_table_as("tuples", definition, TableOptions::default())?;
-        let mut filled = Filled { catalog, table, inserted: 0.0, merged: 0.0 };
+        let mut filled = FilledTable { catalog, table, inserted: 0.0, merged: 0.0 };
         filled.fill(rows, seed)?;
         Ok(filled)
     }
@@ -113,12 +113,12 @@ impl Filled {
     }
 
     /// Scan of all columns by blocks, of the rows that meet some filters.
-    pub(super) fn scan(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Result<Scanned, Error> {
+    pub(super) fn scan(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Result<ScanResult, Error> {
         let visible = self.table.schema().visible_columns();
         let all = (0..visible.len()).collect();
         let scan = self.table.column_scan(tx, all, arrow_schema(visible, "UTC"), filters.to_vec())?;
         let scan = scan.ok_or_else(|| Error::Invalid("the table has no row groups".into()))?;
-        let mut scanned = Scanned::default();
+        let mut scanned = ScanResult::default();
         for morsel in scan.morsels() {
             scanned.read += 1;
             scanned.rows += scan.read(tx, morsel)?.map_or(0, |batch| batch.num_rows() as u64);

@@ -1,6 +1,6 @@
 //! The constants of the cost model, each measured by what differs in it alone.
 
-use super::table::{DAY, Filled, ID, KIND, PRICE, QUANTITY, SHOP, SHOPS, between, timed};
+use super::table::{DAY, ID, KIND, MergedTable, PRICE, QUANTITY, SHOP, SHOPS, between, timed};
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -15,7 +15,7 @@ const KEYS: usize = 2_000;
 
 /// Measures the constants on the tables of the grid and reports them beside those of the model.
 pub(super) fn measure(
-    all: &[Filled],
+    all: &[MergedTable],
     runs: usize,
     options: &RunOptions,
     report: &mut Report,
@@ -51,10 +51,10 @@ pub(super) fn measure(
 }
 
 /// Constant by name.
-type Named = (&'static str, fn(&CostConstants) -> f64);
+type NamedConstant = (&'static str, fn(&CostConstants) -> f64);
 
 /// Constants that are measured here.
-const NAMED: [Named; 17] = [
+const NAMED: [NamedConstant; 17] = [
     ("row_point", |of| of.row_point),
     ("column_point", |of| of.column_point),
     ("clustered_point", |of| of.clustered_point),
@@ -75,7 +75,7 @@ const NAMED: [Named; 17] = [
 ];
 
 /// Mean nanoseconds of a row by its key.
-fn point(filled: &Filled, options: &RunOptions) -> Result<f64, Error> {
+fn point(filled: &MergedTable, options: &RunOptions) -> Result<f64, Error> {
     let mut random = Random::new(options.seed + 7);
     let count = if filled.table.has_row_groups() { KEYS / 10 } else { KEYS };
     let keys: Vec<Row> =
@@ -87,8 +87,8 @@ fn point(filled: &Filled, options: &RunOptions) -> Result<f64, Error> {
 
 /// Constants of rows and of their index.
 fn rows(
-    by_rows: &Filled,
-    indexed: &Filled,
+    by_rows: &MergedTable,
+    indexed: &MergedTable,
     runs: usize,
     options: &RunOptions,
 ) -> Result<CostConstants, Error> {
@@ -117,7 +117,7 @@ struct PageConstants {
     sparse_value: f64,
 }
 
-fn pages(columns: &Filled, runs: usize) -> Result<PageConstants, Error> {
+fn pages(columns: &MergedTable, runs: usize) -> Result<PageConstants, Error> {
     let (count, tx) = (columns.rows as f64, columns.catalog.begin()?);
     let ns = |filters: &[_], read: &[usize]| {
         Ok::<_, Error>(timed(runs, || columns.scan(&tx, filters, read))?.0 * 1e6)
@@ -140,7 +140,7 @@ fn pages(columns: &Filled, runs: usize) -> Result<PageConstants, Error> {
 }
 
 /// Nanoseconds of a block of a clustered table beside those of its values.
-fn groups(clustered: &Filled, runs: usize, pages: &PageConstants) -> Result<f64, Error> {
+fn groups(clustered: &MergedTable, runs: usize, pages: &PageConstants) -> Result<f64, Error> {
     let tx = clustered.catalog.begin()?;
     let ns = timed(runs, || clustered.scan(&tx, &[], &[PRICE]))?.0 * 1e6;
     let blocks = clustered.rows as f64 * ROW_BYTES / BLOCK_BYTES;
@@ -148,7 +148,7 @@ fn groups(clustered: &Filled, runs: usize, pages: &PageConstants) -> Result<f64,
 }
 
 /// Nanoseconds of a row of a range of keys that is looked up by its place.
-fn places(clustered: &Filled, runs: usize) -> Result<f64, Error> {
+fn places(clustered: &MergedTable, runs: usize) -> Result<f64, Error> {
     let (tx, count) = (clustered.catalog.begin()?, clustered.rows / 100);
     let (first, end) = ([Value::BigInt(count as i64)], [Value::BigInt(2 * count as i64)]);
     let range = || ScanRange::between(Bound::Included(&first), Bound::Excluded(&end));
@@ -165,7 +165,7 @@ const ROW_BYTES: f64 = 40.0;
 const BLOCK_BYTES: f64 = 262_144.0;
 
 /// Nanoseconds of a word that a search of an Elf reads, and of a row that it finds.
-fn elf(with_elf: &Filled, runs: usize, options: &RunOptions) -> Result<(f64, f64), Error> {
+fn elf(with_elf: &MergedTable, runs: usize, options: &RunOptions) -> Result<(f64, f64), Error> {
     let (tuples, mut random) = (with_elf.rows.min(131_072), Random::new(options.seed + 9));
     let mut codes = |below: i64| (0..tuples).map(|_| random.below(below as u64) as u32).collect::<Vec<u32>>();
     let columns = [codes(SHOPS), codes(20)];

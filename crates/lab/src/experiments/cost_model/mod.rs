@@ -8,14 +8,14 @@
 mod constants;
 mod table;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
 use entresol_tables::cost::{AccessPath, Design, QueryProfile, TableStatistics};
 use entresol_tables::{ColumnFilter, TableLayout};
 use serde_json::json;
-use table::{DAY, Filled, KIND, PRICE, QUANTITY, SHOP, SHOPS, between, timed};
+use table::{DAY, KIND, MergedTable, PRICE, QUANTITY, SHOP, SHOPS, between, timed};
 
 /// Table of the grid: its name, layout, and whether it has its index: a btree or an Elf.
 const TABLES: [(&str, TableLayout, bool); 5] = [
@@ -54,7 +54,7 @@ fn conditions(rows: usize) -> Vec<(&'static str, Vec<ColumnFilter>)> {
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let ((rows, runs), directory) = (size(options), options.database_dir()?);
     let filled = |(_, layout, is_indexed): (&str, TableLayout, bool)| {
-        Filled::new(directory.path(), rows, layout, is_indexed, options.seed)
+        MergedTable::new(directory.path(), rows, layout, is_indexed, options.seed)
     };
     let tables = TABLES.map(filled);
     let mut all = Vec::with_capacity(tables.len());
@@ -69,13 +69,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     let speed = median(&errors.iter().map(|error| error.ln()).collect::<Vec<_>>()).exp();
     let factors: Vec<f64> = errors.iter().map(|error| (error / speed).max(speed / error)).collect();
     report.ratio("measured by predicted, median", speed);
-    report.asked(Asked::at_most(
+    report.asked(AskedFigure::at_most(
         "median error of a prediction, speed of the machine taken out",
         median(&factors),
         2.0,
     ));
     let far = factors.iter().filter(|factor| **factor > 5.0).count();
-    report.asked(Asked::at_most(
+    report.asked(AskedFigure::at_most(
         "share of the predictions that are off by more than 5 times",
         far as f64 / factors.len() as f64,
         0.1,
@@ -84,7 +84,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 }
 
 /// Measured by predicted times of a table.
-fn grid(name: &str, filled: &Filled, runs: usize, report: &mut Report) -> Result<Vec<f64>, Error> {
+fn grid(name: &str, filled: &MergedTable, runs: usize, report: &mut Report) -> Result<Vec<f64>, Error> {
     let tx = filled.catalog.begin()?;
     let statistics = TableStatistics::of(&filled.table, &tx)?;
     let design = Design::of(&filled.table);
@@ -116,7 +116,7 @@ fn is_run(path: &AccessPath, best: &AccessPath) -> bool {
 }
 
 /// For each query, the time in the design that the model takes, beside the best of all.
-fn chosen(all: &[Filled], runs: usize, report: &mut Report) -> Result<(), Error> {
+fn chosen(all: &[MergedTable], runs: usize, report: &mut Report) -> Result<(), Error> {
     let mut ratios = Vec::new();
     for (name, filters) in conditions(all[0].rows) {
         for columns in COLUMNS {
@@ -139,6 +139,10 @@ fn chosen(all: &[Filled], runs: usize, report: &mut Report) -> Result<(), Error>
             ratios.push(ratio);
         }
     }
-    report.asked(Asked::at_most("design of the model beside the fastest one, median", median(&ratios), 1.2));
+    report.asked(AskedFigure::at_most(
+        "design of the model beside the fastest one, median",
+        median(&ratios),
+        1.2,
+    ));
     Ok(())
 }

@@ -49,7 +49,7 @@ fn columns() -> Vec<Column> {
 }
 
 /// Table in a layout, filled and merged.
-pub(super) struct Filled {
+pub(super) struct MergedTable {
     pub(super) catalog: Arc<Catalog>,
     pub(super) table: Arc<Table>,
     pub(super) rows: usize,
@@ -58,14 +58,14 @@ pub(super) struct Filled {
     pub(super) merge_ns: f64,
 }
 
-impl Filled {
+impl MergedTable {
     pub(super) fn new(
         directory: &Path,
         rows: usize,
         layout: TableLayout,
         is_indexed: bool,
         seed: u64,
-    ) -> Result<Filled, Error> {
+    ) -> Result<MergedTable, Error> {
         let path = directory.join(format!("{}-{is_indexed}.entresol", layout.name()));
         let pool = Pool::open_or_create(&path, &PoolOptions::default())?;
         let catalog = Catalog::open_or_create(StateContext::open_or_create(pool)?)?;
@@ -76,7 +76,7 @@ impl Filled {
             definition.clustering = Some(ClusteringDefinition::new(vec![dimension(SHOP), dimension(DAY)]));
         }
         let table = catalog.create_table_as("sales", definition, TableOptions::default())?;
-        let mut filled = Filled { catalog, table, rows, write_ns: 0.0, merge_ns: 0.0 };
+        let mut filled = MergedTable { catalog, table, rows, write_ns: 0.0, merge_ns: 0.0 };
         if is_indexed && layout == TableLayout::Rows {
             filled.catalog.create_index("sales", by_shop())?;
         }

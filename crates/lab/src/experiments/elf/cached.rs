@@ -3,7 +3,7 @@
 
 use super::machine::{Machine, work_ns};
 use super::{ModelledQuery, THETA, build, conditions, size};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::experiments::elf::tuples::Tuples;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
@@ -45,7 +45,7 @@ impl Load {
 
 /// Time of a query and what the cache was.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Measured {
+pub(super) struct QueryFigures {
     pub(super) memory_ns: f64,
     pub(super) work_ns: f64,
     pub(super) bytes: u64,
@@ -53,7 +53,7 @@ pub(super) struct Measured {
     pub(super) found: usize,
 }
 
-impl Measured {
+impl QueryFigures {
     /// Time of memory alone, the same in every run: what is judged. The processor's work, which would be added on both
     /// sides of a ratio, is measured by the clock and stands beside it.
     pub(super) fn ns(&self) -> f64 {
@@ -61,7 +61,7 @@ impl Measured {
     }
 
     /// Percent that it takes longer than another.
-    pub(super) fn overhead(&self, than: &Measured) -> f64 {
+    pub(super) fn overhead(&self, than: &QueryFigures) -> f64 {
         100.0 * (self.ns() / than.ns() - 1.0)
     }
 }
@@ -97,7 +97,7 @@ pub(super) fn measure<S: ElfStorage>(
     options: Option<ListCacheOptions>,
     load: &Load,
     quick: bool,
-) -> Result<Measured, Error> {
+) -> Result<QueryFigures, Error> {
     let cache = options.map(|options| machine.cache(placed, options));
     run_all(machine, placed, cache.as_ref(), &load.warm)?;
     let before = cache.as_ref().map(ListCache::stats).unwrap_or_default();
@@ -108,7 +108,7 @@ pub(super) fn measure<S: ElfStorage>(
     let in_dram = ElfInPlace::open(elf.words())?;
     let few = &load.queries[..count.min(WORK_QUERIES)];
     let rounds = if quick { 1 } else { WORK_ROUNDS };
-    Ok(Measured {
+    Ok(QueryFigures {
         memory_ns: ns / count as f64,
         work_ns: work_ns(&in_dram, options, few, rounds)?,
         bytes: after.bytes,
@@ -145,13 +145,13 @@ fn over_time(
 
 /// Variants of a kind of query, measured.
 pub(super) struct Variants {
-    pub(super) dram: Measured,
-    all: Vec<(String, Measured)>,
+    pub(super) dram: QueryFigures,
+    all: Vec<(String, QueryFigures)>,
 }
 
 impl Variants {
     /// One of them; a panic if it was not measured.
-    pub(super) fn of(&self, name: &str) -> &Measured {
+    pub(super) fn of(&self, name: &str) -> &QueryFigures {
         let found = self.all.iter().find(|(known, _)| known == name);
         &found.unwrap_or_else(|| panic!("{name} is measured")).1
     }
@@ -266,11 +266,15 @@ pub(super) fn judge(kind: &ModelledQuery, figures: &Figures, variants: &Variants
     );
     report.note(&format!("{name}: of the policies with {PERCENT}%, {best} is the fastest."));
     report.asked(
-        Asked::at_most(format!("{name}, {PERCENT}% of DRAM: overhead over DRAM"), overhead, figures.asked)
-            .unit("%"),
+        AskedFigure::at_most(
+            format!("{name}, {PERCENT}% of DRAM: overhead over DRAM"),
+            overhead,
+            figures.asked,
+        )
+        .unit("%"),
     );
     let slowest = AT_PERCENT.iter().map(|policy| variants.of(policy).ns()).fold(0.0, f64::max);
-    report.asked(Asked::at_most(
+    report.asked(AskedFigure::at_most(
         format!("{name}: slowest policy, time to that without a cache"),
         slowest / none.ns(),
         1.0,

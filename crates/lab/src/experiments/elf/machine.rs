@@ -74,7 +74,7 @@ impl Machine {
 
     /// Cache in the DRAM beside.
     pub(super) fn cache<S: ElfStorage>(&self, elf: &ElfInPlace<S>, options: ListCacheOptions) -> ListCache {
-        ListCache::metered(elf, options, Some(Arc::new(Beside(self.pool.clone()))))
+        ListCache::metered(elf, options, Some(Arc::new(CopyBilling(self.pool.clone()))))
     }
 
     /// Modelled nanoseconds of some work.
@@ -87,9 +87,9 @@ impl Machine {
 }
 
 /// Bills the accesses to copies as those of DRAM.
-struct Beside(Arc<Pool>);
+struct CopyBilling(Arc<Pool>);
 
-impl CopyMeter for Beside {
+impl CopyMeter for CopyBilling {
     fn used(&self, ranges: &[(u32, usize, usize)]) {
         let address = |region: u32, word: usize| REGION_BYTES * u64::from(region + 1) + 4 * word as u64;
         match ranges {

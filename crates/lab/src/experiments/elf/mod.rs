@@ -14,7 +14,7 @@ mod sql;
 mod tuples;
 
 use super::chapter3::claims::{differs, holds};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::workload::Zipf;
@@ -111,8 +111,8 @@ pub(super) fn run_build(options: &RunOptions, report: &mut Report) -> Result<(),
     report.paper("Jibril et al., 5.3", "tuples built a second, Optane", "1.77 M/s of 100 M", Some(one * 1e6));
     report.paper("dissertation, 4.3.3", "tuples built a second, DRAM", "2.1 M/s of 100 M", Some(one * 1e6));
     report.paper("dissertation, 4.3.3", "bytes of the columns, a tuple", "40", Some(bytes));
-    report.asked(Asked::at_least("tuples built by two threads", two, 5.0).unit("M/s"));
-    report.asked(Asked::at_least("tuples built by one thread beside the paper's", one / 1.77, 1.0));
+    report.asked(AskedFigure::at_least("tuples built by two threads", two, 5.0).unit("M/s"));
+    report.asked(AskedFigure::at_least("tuples built by one thread beside the paper's", one / 1.77, 1.0));
     Ok(())
 }
 
@@ -195,7 +195,11 @@ fn run_queries(queries: &[Query], options: &RunOptions, report: &mut Report) -> 
         report.row(json!({ "query": query.name, "us": us, "queries_per_s": 1e6 / us,
             "found": found as f64 / count as f64, "scan_us": scan_us, "times_as_fast": scan_us / us }));
         if let Some(asked) = query.asked {
-            report.asked(Asked::at_least(format!("{}, beside a scan", query.name), scan_us / us, asked));
+            report.asked(AskedFigure::at_least(
+                format!("{}, beside a scan", query.name),
+                scan_us / us,
+                asked,
+            ));
         }
     }
     Ok(())

@@ -2,7 +2,7 @@
 
 use super::tuples::{DIMENSIONS, Tuples};
 use super::{PARTIAL, build, differs};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -50,8 +50,8 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         "12",
         Some(most),
     );
-    report.asked(Asked::at_least("two threads beside one, at best", most, 1.5));
-    report.asked(Asked::at_most("time as chosen to the better of both, at worst", worst_choice, 1.2));
+    report.asked(AskedFigure::at_least("two threads beside one, at best", most, 1.5));
+    report.asked(AskedFigure::at_most("time as chosen to the better of both, at worst", worst_choice, 1.2));
     if !options.quick {
         differs(
             report,

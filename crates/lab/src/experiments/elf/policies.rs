@@ -1,9 +1,9 @@
 //! Policies over the bytes of copies, and copying all (Jibril et al. 2021, figure 4 and section 5.4).
 
-use super::cached::{Load, Measured, measure, options};
+use super::cached::{Load, QueryFigures, measure, options};
 use super::machine::Machine;
 use super::{EXACT, ModelledQuery, RANGE, build, size};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::experiments::elf::tuples::Tuples;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -17,13 +17,13 @@ const POLICIES: [&str; 7] = ["naive", "fifo", "lru", "lfu", "2q", "lla", "probab
 
 /// Measurements of a kind of query: without, dual access, by policy and percent.
 struct Grid {
-    none: Measured,
-    dual: Measured,
-    by_policy: Vec<(&'static str, Vec<Measured>)>,
+    none: QueryFigures,
+    dual: QueryFigures,
+    by_policy: Vec<(&'static str, Vec<QueryFigures>)>,
 }
 
 impl Grid {
-    fn of(&self, policy: &str) -> &[Measured] {
+    fn of(&self, policy: &str) -> &[QueryFigures] {
         let found = self.by_policy.iter().find(|(name, _)| *name == policy);
         &found.unwrap_or_else(|| panic!("{policy} is measured")).1
     }
@@ -31,7 +31,7 @@ impl Grid {
     /// Least time of some policies.
     fn best(&self, policies: &[&str]) -> f64 {
         let all = policies.iter().flat_map(|policy| self.of(policy));
-        all.map(Measured::ns).fold(f64::INFINITY, f64::min)
+        all.map(QueryFigures::ns).fold(f64::INFINITY, f64::min)
     }
 }
 
@@ -86,9 +86,9 @@ fn measure_grid(
 }
 
 fn draw(kind: &ModelledQuery, grid: &Grid, report: &mut Report) {
-    let per_second = |measured: &Measured| 1e9 / measured.ns();
+    let per_second = |measured: &QueryFigures| 1e9 / measured.ns();
     let label = |percent: f64| format!("{percent}%");
-    let level = |name: &str, measured: &Measured| Series {
+    let level = |name: &str, measured: &QueryFigures| Series {
         name: name.to_owned(),
         points: PERCENTS.map(|percent| (label(percent), per_second(measured))).to_vec(),
     };
@@ -108,8 +108,8 @@ fn draw(kind: &ModelledQuery, grid: &Grid, report: &mut Report) {
 /// Says of each policy that it is not slower than no cache.
 fn judge(kind: &ModelledQuery, grid: &Grid, report: &mut Report) {
     for (policy, of_policy) in &grid.by_policy {
-        let slowest = of_policy.iter().map(Measured::ns).fold(0.0, f64::max);
-        report.asked(Asked::at_most(
+        let slowest = of_policy.iter().map(QueryFigures::ns).fold(0.0, f64::max);
+        report.asked(AskedFigure::at_most(
             format!("{}, {policy}: time to that without a cache, at its worst size", kind.name),
             slowest / grid.none.ns(),
             1.0,
@@ -122,7 +122,7 @@ fn state(exact: &Grid, range: &Grid, report: &mut Report) {
     let dynamic = ["naive", "fifo", "lru", "lfu", "2q", "lla"];
     let ratio = |grid: &Grid, of: &str| grid.best(&dynamic) / grid.best(&[of]);
     for (name, grid, best) in [("exact matches", exact, "lla"), ("ranges", range, "naive")] {
-        report.asked(Asked::at_least(
+        report.asked(AskedFigure::at_least(
             format!("{name}: the paper's best policy, {best}, beside the best of all"),
             ratio(grid, best),
             0.95,
@@ -151,7 +151,8 @@ fn copy_all(elf: &Elf, report: &mut Report) -> Result<(), Error> {
     report.check("the copy of all words is the Elf", copy == elf.words());
     let gb_per_s = 4.0 * copy.len() as f64 / ns;
     report.paper("Jibril et al., 5.4", "hybrid Elf: copying 4 GB, GB/s", "2.26", Some(gb_per_s));
-    report
-        .asked(Asked::at_least("hybrid copy: recovery", gb_per_s, 2.0).unit("GB/s").judged_at_small_sizes());
+    report.asked(
+        AskedFigure::at_least("hybrid copy: recovery", gb_per_s, 2.0).unit("GB/s").judged_at_small_sizes(),
+    );
     Ok(())
 }

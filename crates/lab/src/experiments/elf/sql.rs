@@ -4,7 +4,7 @@
 //! `auto` they are in the order of their number of values. Each selection is measured once its pages, and what the
 //! scan has read of the Elf, are in the cache.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -92,7 +92,11 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     }
     for ((case, (_, ms)), (_, ms_without)) in CASES.iter().zip(&written).zip(&without) {
         if let Some(asked) = case.asked {
-            report.asked(Asked::at_least(format!("{}, beside no index", case.name), ms_without / ms, asked));
+            report.asked(AskedFigure::at_least(
+                format!("{}, beside no index", case.name),
+                ms_without / ms,
+                asked,
+            ));
         }
     }
     drop(session);

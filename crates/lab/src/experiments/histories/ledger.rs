@@ -1,4 +1,4 @@
-//! Facts of an operation history: which writes were acknowledged, which were taken back, and what was there
+//! Ledger of an operation history: which writes were acknowledged, which were taken back, and what was there
 //! in the end. Needs no theory: an acknowledged write is there, one that was taken back is not, none twice.
 
 use super::operations::WINDOW;
@@ -11,15 +11,15 @@ use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 /// A key and a number that was written to it.
-type Put = (u64, u64);
+type LoggedWrite = (u64, u64);
 
 /// The history of all lives so far.
 pub(super) struct Ledger {
     pub(super) path: PathBuf,
     /// Offset at which the lines of the next life begin.
     read_to: u64,
-    acknowledged: HashSet<Put>,
-    aborted: HashSet<Put>,
+    acknowledged: HashSet<LoggedWrite>,
+    aborted: HashSet<LoggedWrite>,
     /// Operations in flight, by process.
     in_flight: HashMap<u64, Value>,
     /// The last thing that was read of each key.
@@ -34,9 +34,9 @@ pub(super) struct Ledger {
 /// Faults at the end.
 #[derive(Default)]
 pub(super) struct Faults {
-    pub(super) lost: Vec<Put>,
-    pub(super) came_back: Vec<Put>,
-    pub(super) twice: Vec<Put>,
+    pub(super) lost: Vec<LoggedWrite>,
+    pub(super) came_back: Vec<LoggedWrite>,
+    pub(super) twice: Vec<LoggedWrite>,
 }
 
 impl Faults {
@@ -60,7 +60,7 @@ fn failed(what: &str) -> impl FnOnce(std::io::Error) -> Error + '_ {
     move |error| Error::Io { action: format!("{what} the history"), error }
 }
 
-fn puts(operations: &Value) -> impl Iterator<Item = Put> + '_ {
+fn puts(operations: &Value) -> impl Iterator<Item = LoggedWrite> + '_ {
     let operations = operations.as_array().into_iter().flatten();
     operations
         .filter(|operation| operation[0] != "r")
@@ -111,8 +111,8 @@ impl Ledger {
             self.note(&line)?;
             line.clear();
         }
-        // The kill may have cut the last line; what it was to say did not happen in front of witnesses.
-        file.set_len(self.read_to).map_err(failed("cut"))?;
+        // The kill may have torn the last line; what it was to say did not happen in front of witnesses.
+        file.set_len(self.read_to).map_err(failed("truncate"))?;
         let mut ends = String::new();
         for (process, operations) in std::mem::take(&mut self.in_flight) {
             ends += &format!(

@@ -150,7 +150,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             "kills": if case.is_killed { sizes.kills } else { 0 },
             "committed": ledger.committed,
             "refused": ledger.refused,
-            "cut_off": ledger.unknown,
+            "interrupted": ledger.unknown,
             "model": case.model(),
             "verdict": verdict.as_ref().map_or("not judged".to_string(), |verdict| {
                 if verdict.is_valid { "holds".to_string() } else { verdict.anomalies.join(", ") }
@@ -185,7 +185,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     for (model, told) in told_apart {
         report.check(&format!("the checker sees that weaker levels are not {model}"), told);
     }
-    let names = ["committed", "refused", "cut off by a kill"];
+    let names = ["committed", "refused", "interrupted by a kill"];
     let series = names.iter().enumerate().map(|(which, name)| Series {
         name: name.to_string(),
         points: ends.iter().map(|(label, counts)| (label.clone(), counts[which] as f64)).collect(),

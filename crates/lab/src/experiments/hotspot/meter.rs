@@ -211,14 +211,14 @@ impl PointIndex for FreeIndex {
 }
 
 /// An index that counts the gets that reach it.
-pub(super) struct Behind<'i, I> {
+pub(super) struct CountingIndex<'i, I> {
     index: &'i I,
     gets: AtomicU64,
 }
 
-impl<'i, I> Behind<'i, I> {
-    pub(super) fn new(index: &'i I) -> Behind<'i, I> {
-        Behind { index, gets: AtomicU64::new(0) }
+impl<'i, I> CountingIndex<'i, I> {
+    pub(super) fn new(index: &'i I) -> CountingIndex<'i, I> {
+        CountingIndex { index, gets: AtomicU64::new(0) }
     }
 
     pub(super) fn gets(&self) -> u64 {
@@ -226,7 +226,7 @@ impl<'i, I> Behind<'i, I> {
     }
 }
 
-impl<I: PointIndex<Key = u64>> PointIndex for Behind<'_, I> {
+impl<I: PointIndex<Key = u64>> PointIndex for CountingIndex<'_, I> {
     type Key = u64;
     const KEY_WORDS: usize = 1;
 

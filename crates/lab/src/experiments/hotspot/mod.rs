@@ -19,7 +19,7 @@ mod load;
 mod meter;
 
 use super::chapter3::scaled;
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -29,7 +29,7 @@ use entresol_memory::{DomainChoice, Pool, PoolOptions};
 use entresol_structures::btree::instances::{FastFairTree, FpLikeTree, WbTree};
 use entresol_structures::{FpTree, HotspotIndex, HotspotOptions, PointIndex, WordKey};
 use load::{Change, Skew, key};
-use meter::{Behind, Meter, ProcessorCost};
+use meter::{CountingIndex, Meter, ProcessorCost};
 use serde_json::json;
 use std::sync::Arc;
 
@@ -199,7 +199,7 @@ struct Bench<'b> {
     work: ProcessorCost,
 }
 
-type Hot<'i, I> = HotspotIndex<Behind<'i, I>>;
+type HotspotTree<'i, I> = HotspotIndex<CountingIndex<'i, I>>;
 
 impl Bench<'_> {
     fn random(&self, stream: u64) -> Random {
@@ -225,12 +225,12 @@ impl Bench<'_> {
                 if skew == Skew::Hot(80) {
                     beside_paper(self.number, "get", plain_ns, hot_ns, report);
                     let name = format!("{}, get, 80% on 20%, modelled Optane", self.name);
-                    report.asked(Asked::at_least(name, ratio, 1.6));
+                    report.asked(AskedFigure::at_least(name, ratio, 1.6));
                 }
                 if skew == Skew::Uniform {
                     let cost = 100.0 * (1.0 / ratio - 1.0);
                     let name = format!("{}, uniform get, cost, modelled Optane", self.name);
-                    report.asked(Asked::at_most(name, cost, 5.0).unit("%"));
+                    report.asked(AskedFigure::at_most(name, cost, 5.0).unit("%"));
                 }
             }
         }
@@ -260,18 +260,18 @@ impl Bench<'_> {
         &self,
         index: &'i I,
         budget_percent: usize,
-    ) -> Result<Hot<'i, I>, Error> {
+    ) -> Result<HotspotTree<'i, I>, Error> {
         let entries = self.sizes.keys as usize * budget_percent / 100;
         let options = HotspotOptions {
-            budget_bytes: Hot::<'i, I>::budget_bytes(entries),
+            budget_bytes: HotspotTree::<'i, I>::budget_bytes(entries),
             clock: self.meter.clock(),
             ..HotspotOptions::default()
         };
-        Ok(HotspotIndex::new(Behind::new(index), options)?)
+        Ok(HotspotIndex::new(CountingIndex::new(index), options)?)
     }
 
     /// Lets a cache get to know its load; what it has then stays as the load does.
-    fn warm<I: PointIndex<Key = u64>>(&self, hot: &Hot<'_, I>, skew: Skew) -> Result<(), Error> {
+    fn warm<I: PointIndex<Key = u64>>(&self, hot: &HotspotTree<'_, I>, skew: Skew) -> Result<(), Error> {
         for round in 0..3 {
             let mut random = self.random(10 + round);
             for number in skew.draw(&mut random, self.sizes.keys, 0, self.sizes.operations) {
@@ -307,7 +307,7 @@ impl Bench<'_> {
     fn compare_gets<I: PointIndex<Key = u64>>(
         &self,
         index: &I,
-        hot: &Hot<'_, I>,
+        hot: &HotspotTree<'_, I>,
         numbers: &[u64],
     ) -> Result<(f64, f64, f64), Error> {
         let plain_ns = self.meter.ns(numbers, |number| Ok(index.get(key(number))?.is_some()))?;
@@ -355,7 +355,7 @@ impl Bench<'_> {
                     beside_paper(self.number, operation, plain_ns, hot_ns, report);
                 }
                 let name = format!("{}, {operation}, {}, cost, modelled Optane", self.name, skew.name());
-                report.asked(Asked::at_most(name, cost_percent, 5.0).unit("%"));
+                report.asked(AskedFigure::at_most(name, cost_percent, 5.0).unit("%"));
             }
         }
         Ok(())
@@ -392,13 +392,13 @@ impl Bench<'_> {
         if self.meter.is_modelled() {
             let last = if hot.stats().is_bypassed { 0.0 } else { last };
             let name = format!("{name}, hits after the hot set has moved to before, modelled Optane");
-            let figure = Asked::at_least(name, last / first, 0.8).tolerance(0.0);
+            let figure = AskedFigure::at_least(name, last / first, 0.8).tolerance(0.0);
             // In front of the FPTree, whose gets wait for two lines, few keys are a tie: either choice is
             // right.
             report.asked(if self.name == "FPTree" { figure } else { figure.judged_at_small_sizes() });
         } else {
             let name = format!("{name}, gets after the hot set has moved to the plain index', journal");
-            report.asked(Asked::at_least(name, last_ratio, 0.95));
+            report.asked(AskedFigure::at_least(name, last_ratio, 0.95));
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 use super::device::Device;
 use super::{OBJECT_BYTES, Sizes, find_objects, make_objects, open_killed, pool_options};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -90,7 +90,11 @@ pub(super) fn beside_the_device(
         "device_growing_per_s": growing.rate(sizes.commits.min(200))?,
         "one_committer_per_s": median(&one),
     }));
-    report.asked(Asked::at_least("sync: one committer to the device's overwrites", median(&ratios), 0.8));
+    report.asked(AskedFigure::at_least(
+        "sync: one committer to the device's overwrites",
+        median(&ratios),
+        0.8,
+    ));
     let mut many_to_one = Vec::new();
     for durability in LEVELS {
         for committers in COMMITTERS {
@@ -114,7 +118,7 @@ pub(super) fn beside_the_device(
             }));
         }
     }
-    report.asked(Asked::at_least("sync: 64 committers to one", median(&many_to_one), 20.0));
+    report.asked(AskedFigure::at_least("sync: 64 committers to one", median(&many_to_one), 20.0));
     pool.sync()?;
     check_acknowledged(options, &dir.path().join("database"), &pool, &lines, report)
 }
@@ -172,7 +176,8 @@ pub(super) fn flush_beside_store(
         "object_bytes": OBJECT_BYTES,
     }));
     report.asked(
-        Asked::at_most("none: flush and fence of a line over a store", median(&differences), 60.0).unit("ns"),
+        AskedFigure::at_most("none: flush and fence of a line over a store", median(&differences), 60.0)
+            .unit("ns"),
     );
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use super::device::read_rate;
 use super::{Sizes, find_objects, make_objects, pool_options, update};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -74,7 +74,7 @@ pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -
     let dir = options.database_dir()?;
     let expected = fill(options, dir.path(), &roomy, sizes.objects[0], updates, None)?;
     let (mb_per_s, _) = recover("one journal of updates", dir.path(), &roomy, &expected, report)?;
-    report.asked(Asked::at_least("replay", mb_per_s, 500.0).unit("MB/s"));
+    report.asked(AskedFigure::at_least("replay", mb_per_s, 500.0).unit("MB/s"));
     let usual = JournalOptions::default();
     let mut longest_ms: f64 = 0.0;
     for (what, objects, updates, commit_every) in [
@@ -86,7 +86,7 @@ pub(super) fn replay(options: &RunOptions, sizes: &Sizes, report: &mut Report) -
         let expected = fill(options, dir.path(), &usual, objects, updates, commit_every)?;
         longest_ms = longest_ms.max(recover(what, dir.path(), &usual, &expected, report)?.1);
     }
-    report.asked(Asked::at_most("longest recovery", longest_ms, 1000.0).unit("ms"));
+    report.asked(AskedFigure::at_most("longest recovery", longest_ms, 1000.0).unit("ms"));
     Ok(())
 }
 

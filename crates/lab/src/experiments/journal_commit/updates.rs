@@ -2,7 +2,7 @@
 //! checkpoints run.
 
 use super::{OBJECT_BYTES, Sizes, make_objects, pool_options, update};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -85,7 +85,7 @@ pub(super) fn amplification(options: &RunOptions, sizes: &Sizes, report: &mut Re
         let many = if objects == small { "small" } else { "large" };
         if asked {
             let name = format!("bytes written per byte changed, {load:?}, {many} set of objects");
-            report.asked(Asked::at_most(name, written, 3.0));
+            report.asked(AskedFigure::at_most(name, written, 3.0));
         } else {
             report.row(json!({"bytes_written_per_byte_changed": written}));
         }

@@ -20,7 +20,7 @@ struct Setting {
 }
 
 /// Nanoseconds an operation.
-struct Measured {
+struct OperationTimes {
     upsert: f64,
     get: f64,
     absent: f64,
@@ -36,8 +36,8 @@ struct Measured {
 
 /// Every key is written twice, so that merges have something to drop; that fills some 236 buffers, so that
 /// several levels have runs.
-fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measured, Error> {
-    let shape = LsmParameters {
+fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<OperationTimes, Error> {
+    let parameters = LsmParameters {
         buffer_entries: (keys / 118).clamp(256, 1 << 15) as u32,
         buffers: 2,
         runs_per_level: setting.runs_per_level,
@@ -45,7 +45,7 @@ fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measure
         disk_levels: setting.disk_levels,
     };
     let lsm = LsmOptions { filter_bits: setting.filter_bits, ..LsmOptions::default() };
-    let bench = Bench::new(options, setting.medium, &shape, lsm)?;
+    let bench = Bench::new(options, setting.medium, &parameters, lsm)?;
     let writes = keys * 2;
     let cost = bench.cost(|| (0..writes).try_for_each(|i| bench.upsert(key(i % keys), i)))?;
     let device_bytes = cost.modelled.map(|c| (c.blocks_written * c.block_bytes) as f64 / writes as f64);
@@ -68,7 +68,7 @@ fn measure(options: &RunOptions, setting: &Setting, keys: u64) -> Result<Measure
         Ok(())
     })?;
     on_processor[2] = cost.processor_ns / keys as f64;
-    Ok(Measured {
+    Ok(OperationTimes {
         on_processor,
         upsert,
         get,
@@ -164,7 +164,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         without.on_processor[2] / with.on_processor[2],
     );
     beside_fptree(options, report, keys, of(Medium::Journal, 4, 4, 10))?;
-    let levels = |value: fn(&Measured) -> f64, name: &str| Series {
+    let levels = |value: fn(&OperationTimes) -> f64, name: &str| Series {
         name: name.to_string(),
         points: (0..=4).map(|pool| (pool.to_string(), value(of(Medium::Journal, pool, 4, 10)))).collect(),
     };
@@ -182,10 +182,15 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 }
 
 /// The FPTree with the same keys: what a tree made for lookups costs.
-fn beside_fptree(options: &RunOptions, report: &mut Report, keys: u64, lsm: &Measured) -> Result<(), Error> {
-    let shape = LsmParameters { buffer_entries: 64, ..LsmParameters::default() };
+fn beside_fptree(
+    options: &RunOptions,
+    report: &mut Report,
+    keys: u64,
+    lsm: &OperationTimes,
+) -> Result<(), Error> {
+    let parameters = LsmParameters { buffer_entries: 64, ..LsmParameters::default() };
     // For its pool only.
-    let bench = Bench::new(options, Medium::Journal, &shape, LsmOptions::default())?;
+    let bench = Bench::new(options, Medium::Journal, &parameters, LsmOptions::default())?;
     let mut publication = bench.pool.publication();
     let root = FpTree::<WordKey>::create(&bench.pool, 1, &mut publication)?;
     publication.publish()?;

@@ -48,7 +48,7 @@ fn least(samples: impl Iterator<Item = f64>) -> f64 {
 }
 
 /// One merge of four runs.
-struct Merged {
+struct MergeFigures {
     /// Of each move alone.
     moves: Vec<Cost>,
     /// Of the last move and the merge.
@@ -65,8 +65,8 @@ fn merge(
     keys: Keys,
     entries: u64,
     sorted: bool,
-) -> Result<Merged, Error> {
-    let shape = LsmParameters {
+) -> Result<MergeFigures, Error> {
+    let parameters = LsmParameters {
         buffer_entries: entries as u32 + 1,
         buffers: 2,
         runs_per_level: SOURCES as u32,
@@ -74,7 +74,7 @@ fn merge(
         disk_levels: 0,
     };
     let lsm = LsmOptions { merge, path, filter_bits: 0, ..LsmOptions::default() };
-    let bench = Bench::new(options, medium, &shape, lsm)?;
+    let bench = Bench::new(options, medium, &parameters, lsm)?;
     let mut moves = Vec::new();
     let mut last = None;
     for run in 0..SOURCES {
@@ -96,7 +96,7 @@ fn merge(
     let both = last.expect("there are four runs");
     let of_move = moves.last().and_then(|cost| cost.modelled);
     let modelled = both.modelled.zip(of_move).map(|(both, one)| both - one);
-    Ok(Merged { moves, both, modelled, is_right })
+    Ok(MergeFigures { moves, both, modelled, is_right })
 }
 
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {

@@ -57,7 +57,7 @@ impl Bench {
     fn new(
         options: &RunOptions,
         medium: Medium,
-        shape: &LsmParameters,
+        parameters: &LsmParameters,
         lsm: LsmOptions,
     ) -> Result<Bench, Error> {
         let dir = options.database_dir()?;
@@ -69,7 +69,7 @@ impl Bench {
             Medium::Optane => Pool::modelled(&PoolOptions::default(), &Profile::embedded("optane-dcpmm")?)?,
         };
         let mut publication = pool.publication();
-        let root = LsmTree::<u64>::create(&pool, shape, &mut publication)?;
+        let root = LsmTree::<u64>::create(&pool, parameters, &mut publication)?;
         publication.set_root("lsm", root)?;
         publication.publish()?;
         let directory = Some(dir.path().to_path_buf());

@@ -80,7 +80,7 @@ pub(super) struct Count {
     pub(super) committed: u64,
     /// Attempts that the protocol ended.
     pub(super) restarts: u64,
-    /// Committed transactions that saw two moments, or a torn value, or missed a tuple.
+    /// Committed transactions that saw two snapshots, or a torn value, or missed a tuple.
     pub(super) wrong: u64,
 }
 
@@ -169,23 +169,23 @@ impl Bench {
     /// snapshot.
     pub(super) fn read(&self, keys: &[u32]) -> Result<Option<bool>, Error> {
         let transaction = self.context.begin()?;
-        let done = self.read_in(&transaction, keys).and_then(|one_moment| {
+        let done = self.read_in(&transaction, keys).and_then(|one_snapshot| {
             transaction.commit(Durability::None)?;
-            Ok(one_moment)
+            Ok(one_snapshot)
         });
         unless_restarted(done)
     }
 
     fn read_in(&self, transaction: &Transaction, keys: &[u32]) -> Result<bool, entresol_transactions::Error> {
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for number in keys {
             let at = key(u64::from(*number));
             let [first, second] = &self.states;
             let first = transaction.read(first, &at, round_of)?.flatten();
             let second = transaction.read(second, &at, round_of)?.flatten();
-            one_moment &= first.is_some() && first == second;
+            one_snapshot &= first.is_some() && first == second;
         }
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 
     /// Writes a number to `keys` in both states and commits.

@@ -3,7 +3,7 @@
 use super::bench::{Bench, Load, Medium, Rates};
 use super::skew::Skew;
 use super::{MEDIUM, Sizes, modelled};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -76,17 +76,17 @@ struct Point {
 }
 
 /// Everything for one length of transactions.
-struct Measured {
+struct ContentionFigures {
     points: Vec<Point>,
 }
 
-impl Measured {
+impl ContentionFigures {
     fn of(
         options: &RunOptions,
         sizes: &Sizes,
         operations: usize,
         media: &[Medium],
-    ) -> Result<Measured, Error> {
+    ) -> Result<ContentionFigures, Error> {
         let skews: Vec<(f64, Skew)> =
             THETAS.iter().map(|&theta| (theta, Skew::new(sizes.tuples, theta))).collect();
         let mut points = Vec::new();
@@ -113,7 +113,7 @@ impl Measured {
                 }
             }
         }
-        Ok(Measured { points })
+        Ok(ContentionFigures { points })
     }
 
     fn at(&self, protocol: Protocol, medium: Medium, theta: f64, readers: usize) -> Rates {
@@ -182,7 +182,7 @@ impl Measured {
 
 fn throughput(options: &RunOptions, report: &mut Report, length: &Length) -> Result<(), Error> {
     let sizes = Sizes::of(options);
-    let measured = Measured::of(options, &sizes, length.operations, &Medium::ALL)?;
+    let measured = ContentionFigures::of(options, &sizes, length.operations, &Medium::ALL)?;
     measured.rows(report);
     for medium in Medium::ALL {
         for readers in READERS {
@@ -219,7 +219,7 @@ fn note_on_cores(report: &mut Report) {
     ));
 }
 
-fn asked(measured: &Measured, report: &mut Report) {
+fn asked(measured: &ContentionFigures, report: &mut Report) {
     let (even, skewed) = (THETAS[0], THETAS[THETAS.len() - 1]);
     let readers = READERS[READERS.len() - 1];
     for medium in Medium::ALL {
@@ -228,7 +228,7 @@ fn asked(measured: &Measured, report: &mut Report) {
         let in_place = at(Protocol::MvccInPlace, skewed);
         let out = at(Protocol::MvccOutOfPlace, skewed);
         let mut ask = |name: String, ours: f64, theirs: f64, asked: f64| {
-            report.asked(Asked::at_least(name, ours / theirs.max(1.0), asked));
+            report.asked(AskedFigure::at_least(name, ours / theirs.max(1.0), asked));
         };
         let uncontended = at(Protocol::MvccInPlace, even).total_per_s();
         ask(
@@ -250,7 +250,7 @@ fn asked(measured: &Measured, report: &mut Report) {
 }
 
 /// The paper's figures at the highest skew beside ours.
-fn beside_paper(measured: &Measured, medium: Medium, length: &Length, report: &mut Report) {
+fn beside_paper(measured: &ContentionFigures, medium: Medium, length: &Length, report: &mut Report) {
     let readers = READERS[READERS.len() - 1];
     let skewed = THETAS[THETAS.len() - 1];
     let at = |protocol, theta| measured.at(protocol, medium, theta, readers);
@@ -271,7 +271,7 @@ fn beside_paper(measured: &Measured, medium: Medium, length: &Length, report: &m
 }
 
 /// Table 5.1 for this length: the paper's ranks beside ours. Rates within a twentieth share a rank.
-fn ranking(measured: &Measured, medium: Medium, length: &Length, report: &mut Report) {
+fn ranking(measured: &ContentionFigures, medium: Medium, length: &Length, report: &mut Report) {
     let readers = READERS[READERS.len() - 1];
     let contentions = [("low", THETAS[0]), ("high", THETAS[THETAS.len() - 1])];
     for ((contention, theta), ranks) in contentions.into_iter().zip(length.ranks) {
@@ -295,7 +295,7 @@ const PAPER_RESTARTS: [(&str, f64, f64); 2] =
 /// Restarts for each transaction that committed (figure 5.13).
 pub(crate) fn abort_rate(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
     let sizes = Sizes::of(options);
-    let measured = Measured::of(options, &sizes, MEDIUM, &[Medium::Dram])?;
+    let measured = ContentionFigures::of(options, &sizes, MEDIUM, &[Medium::Dram])?;
     measured.rows(report);
     for readers in READERS {
         let place = (Medium::Dram, readers);
@@ -327,11 +327,11 @@ pub(crate) fn abort_rate(options: &RunOptions, report: &mut Report) -> Result<()
     }
     let name = "restarts for each commit at theta 2.9, S2PL beside BOCC";
     let (s2pl, bocc) = (restarts(Protocol::S2pl, skewed), restarts(Protocol::Bocc, skewed));
-    report.asked(Asked::at_least(name, s2pl / bocc.max(1e-6), 1.0));
+    report.asked(AskedFigure::at_least(name, s2pl / bocc.max(1e-6), 1.0));
     for protocol in [Protocol::S2pl, Protocol::Bocc] {
         let name = format!("restarts of a reader for each commit, {protocol}, theta 2.9 beside 0");
         let uncontended = restarts(protocol, THETAS[0]);
-        report.asked(Asked::at_least(name, restarts(protocol, skewed) / uncontended.max(1e-6), 1.0));
+        report.asked(AskedFigure::at_least(name, restarts(protocol, skewed) / uncontended.max(1e-6), 1.0));
     }
     let writers = measured.points.iter().all(|point| point.rates.writer_restarts == 0.0);
     report.check("the only writer was never restarted", writers);

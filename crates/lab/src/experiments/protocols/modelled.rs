@@ -3,7 +3,7 @@
 
 use super::bench::Bench;
 use super::skew::Skew;
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -59,7 +59,7 @@ pub(super) fn transactions(
             }
             if protocol == Protocol::MvccOutOfPlace {
                 let name = format!("in place beside out of place, writer, theta {theta}, modelled Optane");
-                let figure = Asked::at_least(name, write_us / in_place[place].max(1e-9), 2.0);
+                let figure = AskedFigure::at_least(name, write_us / in_place[place].max(1e-9), 2.0);
                 report.asked(figure.tolerance(0.0).judged_at_small_sizes());
             }
         }

@@ -5,7 +5,7 @@ use super::bare::BareTable;
 use super::bench::{Bench, Medium, round_of, value};
 use super::skew::Skew;
 use super::{MEDIUM, Sizes};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -88,7 +88,7 @@ fn reads(
         "bare_reads_per_s": median(&bare_rates),
         "mvcc_reads_per_s": median(&rates),
     }));
-    report.asked(Asked::at_least(
+    report.asked(AskedFigure::at_least(
         format!("MVCC reads beside the base table, {}", medium.name()),
         median(&ratios),
         0.9,
@@ -145,7 +145,7 @@ fn writes(
             report.paper("dissertation, figure 5.11", &name, "down to 0.5", Some(ratio));
         }
         let name = format!("commits of 10 writes, {level}, {}", medium.name());
-        report.asked(Asked::at_least(name, commits, asked).unit("/s"));
+        report.asked(AskedFigure::at_least(name, commits, asked).unit("/s"));
     }
     report.check(&format!("every write committed, {}", medium.name()), right);
     Ok(())
@@ -176,7 +176,7 @@ fn two_writers(
     }));
     let name = format!("two writers of different keys beside one, {}", medium.name());
     if medium == Medium::Journal {
-        report.asked(Asked::at_least(name, median(&ratios), ASKED_TWO));
+        report.asked(AskedFigure::at_least(name, median(&ratios), ASKED_TWO));
     } else {
         report.ratio(&name, median(&ratios));
     }

@@ -3,7 +3,7 @@
 use super::bench::{Bench, Load, Medium, Rates};
 use super::skew::Skew;
 use super::{MEDIUM, Sizes};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -67,7 +67,7 @@ pub(crate) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
                     let name = format!("{slots} slots beside {}, theta {theta}, {}", SLOTS[0], medium.name());
                     let ratio = rates.total_per_s() / fewest[place].max(1.0);
                     report.paper("dissertation, figure 5.10", &name, "hardly below 1", Some(ratio));
-                    report.asked(Asked::at_least(name, ratio, HARDLY_ANY_INFLUENCE));
+                    report.asked(AskedFigure::at_least(name, ratio, HARDLY_ANY_INFLUENCE));
                 }
             }
             series.push(Series { name: format!("{slots} slots"), points });

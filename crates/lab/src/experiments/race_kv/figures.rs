@@ -2,7 +2,7 @@
 
 use super::Results;
 use super::phases::{LOAD, MIXED, MIXED_ZIPF, WRITES, WRITES_MANY, YCSB_NAMES};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::peers::{BTREE_MAP, Class, Contender, FPTREE, FPTREE_DAX, HASH, Role};
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -70,7 +70,7 @@ pub(super) fn footprints(contenders: &[Contender], results: &Results, report: &m
     let trees = contenders.iter().filter(|contender| contender.role == Role::BTreePeer);
     let best = trees.filter_map(|contender| bytes(contender.name)).min_by(f64::total_cmp);
     if let (Some(best), Some(ours)) = (best, bytes(FPTREE)) {
-        let figure = Asked::at_most("bytes per tuple, FPTree, to the best B-tree's", ours, best);
+        let figure = AskedFigure::at_most("bytes per tuple, FPTree, to the best B-tree's", ours, best);
         report.asked(figure.unit("B").tolerance(0.0));
     }
 }
@@ -81,7 +81,11 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
     let mut beside_map = |ours: &str, phase: &str, asked| {
         // The map has no call for many gets.
         let theirs = none(BTREE_MAP, if phase == "get_many" { "get" } else { phase });
-        report.asked(Asked::at_least(format!("{phase}: {ours}/BTreeMap"), none(ours, phase) / theirs, asked));
+        report.asked(AskedFigure::at_least(
+            format!("{phase}: {ours}/BTreeMap"),
+            none(ours, phase) / theirs,
+            asked,
+        ));
     };
     for (phase, asked) in [("get", 1.8), ("get_many", 6.0), ("insert", 1.0), ("delete", 0.9), ("scan", 1.3)] {
         beside_map(FPTREE, phase, asked);
@@ -120,7 +124,7 @@ pub(super) fn asked(contenders: &[Contender], results: &Results, report: &mut Re
         }
         for (phase, asked) in [(MIXED, 1.8), (MIXED_ZIPF, 1.5)] {
             let two = results.rate(ours, phase, Class::None, 2).unwrap_or(f64::NAN);
-            report.asked(Asked::at_least(
+            report.asked(AskedFigure::at_least(
                 format!("{phase}: {ours}, 2 threads/1"),
                 two / none(ours, phase),
                 asked,
@@ -151,7 +155,7 @@ fn beside_best(
         let name = format!("{phase}, {}{threads}: {ours}/best peer", class.name());
         report.row(json!({"best_peer": peer, "of": name}));
         match asked {
-            Some(asked) => report.asked(Asked::at_least(name, rate / theirs, asked)),
+            Some(asked) => report.asked(AskedFigure::at_least(name, rate / theirs, asked)),
             None => report.ratio(&name, rate / theirs),
         }
     }

@@ -17,20 +17,20 @@ pub(super) struct Footprint {
 }
 
 /// Memory of the process before a store is opened.
-pub(super) struct Before {
+pub(super) struct MemoryBaseline {
     resident: u64,
 }
 
 impl Footprint {
     /// Forgets the peak so far.
-    pub(super) fn start() -> Before {
+    pub(super) fn start() -> MemoryBaseline {
         // Where the kernel does not allow it, the peak is that of the whole run.
         let _ = std::fs::write("/proc/self/clear_refs", "5");
-        Before { resident: status_bytes("VmRSS") }
+        MemoryBaseline { resident: status_bytes("VmRSS") }
     }
 }
 
-impl Before {
+impl MemoryBaseline {
     /// Space of the store in a directory.
     pub(super) fn end(self, dir: &Path, own_count: Option<u64>, tuples: u64) -> Footprint {
         let files = disk_bytes(dir);

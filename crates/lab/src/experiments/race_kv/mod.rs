@@ -31,7 +31,7 @@ const MEMORY_BYTES_PER_TUPLE: u64 = 64;
 const BACKED_BYTES: usize = 64;
 
 /// Rates of one contender in one phase.
-struct Measured {
+struct ContenderRates {
     contender: &'static str,
     phase: &'static str,
     class: Class,
@@ -42,7 +42,7 @@ struct Measured {
 /// All that was measured.
 #[derive(Default)]
 struct Results {
-    measured: Vec<Measured>,
+    measured: Vec<ContenderRates>,
     footprints: Vec<(&'static str, Footprint)>,
     /// Contender, phase, tally of the first operations: single-threaded phases of class `none`, as long as
     /// the contender holds the same tuples as the others.
@@ -183,10 +183,10 @@ fn one_phase(
     if phase.threads == 1 && class == Class::None && phase.name != LOAD && !is_behind {
         results.first.push((contender.name, phase.name, done.first));
     }
-    if done.is_cut && phase.writes && !is_behind {
+    if done.is_stopped && phase.writes && !is_behind {
         results.behind.push((contender.name, phase.name));
     }
-    results.measured.push(Measured {
+    results.measured.push(ContenderRates {
         contender: contender.name,
         phase: phase.name,
         class,

@@ -4,7 +4,7 @@
 
 use crate::measure::Random;
 use crate::peers::Class;
-use crate::workload::{Distribution, Kind, Op, YCSB, Zipf, ycsb};
+use crate::workload::{Distribution, Op, OperationKind, YCSB, Zipf, ycsb};
 
 /// Adding all tuples.
 pub(super) const LOAD: &str = "load";
@@ -40,15 +40,16 @@ pub(super) struct Phase {
 
 impl Phase {
     fn new(name: &'static str, ops: Vec<Op>) -> Phase {
-        let repeats = !ops.iter().any(|op| matches!(op.kind(), Kind::Insert | Kind::Delete));
-        let ordered = ops.iter().any(|op| op.kind() == Kind::Scan);
+        let repeats =
+            !ops.iter().any(|op| matches!(op.kind(), OperationKind::Insert | OperationKind::Delete));
+        let ordered = ops.iter().any(|op| op.kind() == OperationKind::Scan);
         let writes = ops.iter().any(Op::writes);
         Phase { name, class: Class::None, threads: 1, ops, many: false, writes, ordered, repeats }
     }
 
     /// Inserts, updates and deletes, in this order, of tuples of their own.
     fn of_writes(
-        drawing: &mut Drawing,
+        drawing: &mut OperationGenerator,
         [inserts, updates, deletes]: [u64; 3],
         class: Class,
         threads: usize,
@@ -57,7 +58,7 @@ impl Phase {
         let names = if many { WRITES_MANY } else { WRITES };
         let ops = [
             drawing.new_ones(inserts),
-            drawing.some(updates, &Distribution::Uniform, &[Kind::Update]),
+            drawing.some(updates, &Distribution::Uniform, &[OperationKind::Update]),
             drawing.deleted(deletes),
         ];
         let mut named =
@@ -81,7 +82,7 @@ pub(super) struct Plan {
 }
 
 /// Draws operations; knows which tuples are there.
-struct Drawing {
+struct OperationGenerator {
     /// The tuples that stay: `stay..tuples`.
     stay: u64,
     tuples: u64,
@@ -90,12 +91,12 @@ struct Drawing {
     random: Random,
 }
 
-impl Drawing {
-    fn some(&mut self, count: u64, from: &Distribution, kinds: &[Kind]) -> Vec<Op> {
+impl OperationGenerator {
+    fn some(&mut self, count: u64, from: &Distribution, kinds: &[OperationKind]) -> Vec<Op> {
         let one = |i: u64| {
             let tuple = self.stay + from.draw(&mut self.random, self.tuples - self.stay);
             let kind = kinds[(self.random.next_u64() % kinds.len() as u64) as usize];
-            Op::new(kind, tuple, if kind == Kind::Scan { SCAN } else { i })
+            Op::new(kind, tuple, if kind == OperationKind::Scan { SCAN } else { i })
         };
         (0..count).map(one).collect()
     }
@@ -103,21 +104,22 @@ impl Drawing {
     fn new_ones(&mut self, count: u64) -> Vec<Op> {
         let first = self.next_new;
         self.next_new += count;
-        (first..self.next_new).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect()
+        (first..self.next_new).map(|tuple| Op::new(OperationKind::Insert, tuple, 0)).collect()
     }
 
     fn deleted(&mut self, count: u64) -> Vec<Op> {
         let first = self.next_deleted;
         self.next_deleted += count;
         assert!(self.next_deleted <= self.stay, "{} tuples are there to be deleted", self.stay);
-        (first..self.next_deleted).map(|tuple| Op::new(Kind::Delete, tuple, 0)).collect()
+        (first..self.next_deleted).map(|tuple| Op::new(OperationKind::Delete, tuple, 0)).collect()
     }
 }
 
 impl Plan {
     pub(super) fn new(tuples: u64, quick: bool, seed: u64) -> Plan {
         let random = Random::new(seed);
-        let mut drawing = Drawing { stay: tuples / 3, tuples, next_new: tuples, next_deleted: 0, random };
+        let mut drawing =
+            OperationGenerator { stay: tuples / 3, tuples, next_new: tuples, next_deleted: 0, random };
         let live = tuples - tuples / 3;
         let (mild, strong) = (Zipf::new(live, 0.8), Zipf::new(live, 0.99));
         let (mild, skewed) = (Distribution::Zipf(mild), Distribution::Zipf(strong.clone()));
@@ -125,14 +127,17 @@ impl Plan {
         let many = tuples / 5;
         let mut phases = Vec::new();
         for (name, from) in [("get", &uniform), ("get z80", &mild), ("get z99", &skewed)] {
-            phases.push(Phase::new(name, drawing.some(many, from, &[Kind::Get])));
+            phases.push(Phase::new(name, drawing.some(many, from, &[OperationKind::Get])));
         }
-        let gets = drawing.some(many, &uniform, &[Kind::Get]);
+        let gets = drawing.some(many, &uniform, &[OperationKind::Get]);
         phases.push(Phase { many: true, ..Phase::new("get_many", gets) });
-        phases.push(Phase::new("scan", drawing.some(many / 20, &uniform, &[Kind::Scan])));
-        phases.push(Phase::new("update", drawing.some(many / 2, &uniform, &[Kind::Update])));
+        phases.push(Phase::new("scan", drawing.some(many / 20, &uniform, &[OperationKind::Scan])));
+        phases.push(Phase::new("update", drawing.some(many / 2, &uniform, &[OperationKind::Update])));
         for (name, from) in [(MIXED, &uniform), (MIXED_ZIPF, &skewed)] {
-            phases.push(Phase::new(name, drawing.some(many / 2, from, &[Kind::Get, Kind::Update])));
+            phases.push(Phase::new(
+                name,
+                drawing.some(many / 2, from, &[OperationKind::Get, OperationKind::Update]),
+            ));
         }
         for (workload, name) in YCSB.into_iter().zip(YCSB_NAMES) {
             let count = if workload == 'E' { many / 20 } else { many / 2 } as usize;
@@ -144,10 +149,10 @@ impl Plan {
         phases.push(Phase::new("insert", drawing.new_ones(many)));
         phases.push(Phase::new("delete", drawing.deleted(many / 2)));
         for (name, from, kinds) in [
-            ("get", &uniform, &[Kind::Get][..]),
-            ("update", &uniform, &[Kind::Update]),
-            (MIXED, &uniform, &[Kind::Get, Kind::Update]),
-            (MIXED_ZIPF, &skewed, &[Kind::Get, Kind::Update]),
+            ("get", &uniform, &[OperationKind::Get][..]),
+            ("update", &uniform, &[OperationKind::Update]),
+            (MIXED, &uniform, &[OperationKind::Get, OperationKind::Update]),
+            (MIXED_ZIPF, &skewed, &[OperationKind::Get, OperationKind::Update]),
         ] {
             phases.push(Phase::new(name, drawing.some(many / 2, from, kinds)).by(Class::None, 2));
         }
@@ -162,8 +167,8 @@ impl Plan {
             phases.extend(Phase::of_writes(&mut drawing, grouped, Class::Group, threads, true));
             phases.extend(Phase::of_writes(&mut drawing, synced, Class::Sync, threads, false));
         }
-        let warm_up = Phase::new("warm-up", drawing.some(many / 2, &uniform, &[Kind::Update]));
-        let load = (0..tuples).map(|tuple| Op::new(Kind::Insert, tuple, 0)).collect();
+        let warm_up = Phase::new("warm-up", drawing.some(many / 2, &uniform, &[OperationKind::Update]));
+        let load = (0..tuples).map(|tuple| Op::new(OperationKind::Insert, tuple, 0)).collect();
         Plan { tuples, load: Phase::new(LOAD, load), warm_up, phases }
     }
 

@@ -23,17 +23,17 @@ pub(super) struct Limits {
 }
 
 /// Result of a phase.
-pub(super) struct Done {
+pub(super) struct PhaseTiming {
     pub(super) operations: u64,
     pub(super) seconds: f64,
     pub(super) tally: Tally,
     /// Of the first slice of the first thread.
     pub(super) first: Tally,
     /// True if time was up before all operations were done once.
-    pub(super) is_cut: bool,
+    pub(super) is_stopped: bool,
 }
 
-struct Ran {
+struct ThreadTiming {
     operations: u64,
     started: Instant,
     ended: Instant,
@@ -42,7 +42,12 @@ struct Ran {
 }
 
 /// Runs a phase on a store.
-pub(super) fn run(store: &dyn Store, phase: &Phase, class: Class, limits: Limits) -> Result<Done, Error> {
+pub(super) fn run(
+    store: &dyn Store,
+    phase: &Phase,
+    class: Class,
+    limits: Limits,
+) -> Result<PhaseTiming, Error> {
     let share = phase.ops.len().div_ceil(phase.threads).max(1);
     let barrier = Barrier::new(phase.threads);
     let over = AtomicBool::new(false);
@@ -69,19 +74,19 @@ pub(super) fn run(store: &dyn Store, phase: &Phase, class: Class, limits: Limits
             .map(|thread| thread.join().expect("a racing thread does not panic"))
             .collect();
         over.store(true, Ordering::Relaxed);
-        ran.into_iter().collect::<Result<Vec<Ran>, Error>>()
+        ran.into_iter().collect::<Result<Vec<ThreadTiming>, Error>>()
     })?;
     syncing.into_inner().unwrap_or_else(PoisonError::into_inner)?;
     let start = ran.iter().map(|ran| ran.started).min().expect("there is a thread");
     let end = ran.iter().map(|ran| ran.ended).max().expect("there is a thread");
     let mut tally = Tally::default();
     ran.iter().for_each(|ran| tally.add(ran.tally));
-    Ok(Done {
+    Ok(PhaseTiming {
         operations: ran.iter().map(|ran| ran.operations).sum(),
         seconds: (end - start).as_secs_f64(),
         tally,
         first: ran[0].first,
-        is_cut: ran.iter().map(|ran| ran.operations).sum::<u64>() < phase.ops.len() as u64,
+        is_stopped: ran.iter().map(|ran| ran.operations).sum::<u64>() < phase.ops.len() as u64,
     })
 }
 
@@ -92,15 +97,20 @@ fn one_thread(
     class: Class,
     limits: Limits,
     barrier: &Barrier,
-) -> Result<Ran, Error> {
+) -> Result<ThreadTiming, Error> {
     let session = store.session();
     // Even a thread that could not begin must not keep the others waiting.
     barrier.wait();
     let mut session = session?;
     let slice = if class == Class::Sync { SLICE_SYNCED } else { SLICE };
     let started = Instant::now();
-    let mut ran =
-        Ran { operations: 0, started, ended: started, tally: Tally::default(), first: Tally::default() };
+    let mut ran = ThreadTiming {
+        operations: 0,
+        started,
+        ended: started,
+        tally: Tally::default(),
+        first: Tally::default(),
+    };
     loop {
         for ops in ops.chunks(slice) {
             match (phase.many, phase.writes) {

@@ -63,14 +63,14 @@ impl Session for &Lmdb {
 
     fn read(&mut self, keys: &[u32]) -> Result<bool, Error> {
         let transaction = self.env.read_txn().map_err(failed)?;
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for &number in keys {
             let round = |state: &Database| -> Result<Option<u64>, Error> {
                 Ok(state.get(&transaction, &u64::from(number)).map_err(failed)?.and_then(round_of))
             };
             let (first, second) = (round(&self.states[0])?, round(&self.states[1])?);
-            one_moment &= first.is_some() && first == second;
+            one_snapshot &= first.is_some() && first == second;
         }
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 }

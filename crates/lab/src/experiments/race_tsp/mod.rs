@@ -20,7 +20,7 @@ mod rocksdb;
 #[cfg(feature = "peers")]
 mod sqlite;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::{Random, median};
 use crate::peers::{Class, GROUP_MS};
 use crate::plot::{Figure, Series};
@@ -69,14 +69,14 @@ trait Session {
     fn read(&mut self, keys: &[u32]) -> Result<bool, Error>;
 }
 
-type Open = fn(&Path, Class) -> Result<Box<dyn States>, Error>;
+type OpenStore = fn(&Path, Class) -> Result<Box<dyn States>, Error>;
 
-fn contenders() -> Vec<(&'static str, Open)> {
+fn contenders() -> Vec<(&'static str, OpenStore)> {
     #[allow(unused_mut, reason = "without peers there is one")]
-    let mut all: Vec<(&'static str, Open)> = vec![(OURS, ours::open)];
+    let mut all: Vec<(&'static str, OpenStore)> = vec![(OURS, ours::open)];
     #[cfg(feature = "peers")]
     all.extend([
-        ("LMDB", lmdb::open as Open),
+        ("LMDB", lmdb::open as OpenStore),
         ("redb", redb::open),
         ("RocksDB", rocksdb::open),
         ("SQLite", sqlite::open),
@@ -159,7 +159,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             let reads = middle(0, |r| r.reads_per_s) / best(|r| r.reads_per_s);
             let both =
                 middle(0, |r| r.writes_per_s + r.reads_per_s) / best(|r| r.writes_per_s + r.reads_per_s);
-            report.asked(Asked::at_least(
+            report.asked(AskedFigure::at_least(
                 format!("{}: writes beside the best peer", class.name()),
                 writes,
                 ASKED,
@@ -181,7 +181,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
 /// The rates of each contender in each round.
 fn of_class(
     class: Class,
-    contenders: &[(&'static str, Open)],
+    contenders: &[(&'static str, OpenStore)],
     sizes: &Sizes,
     options: &RunOptions,
 ) -> Result<Vec<Vec<Rates>>, Error> {

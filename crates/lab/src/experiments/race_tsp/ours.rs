@@ -9,7 +9,7 @@ use entresol_transactions::{State, StateContext};
 use std::path::Path;
 use std::sync::Arc;
 
-struct Ours {
+struct EntresolStore {
     context: Arc<StateContext>,
     states: [Arc<State>; 2],
     durability: Durability,
@@ -26,10 +26,10 @@ pub(super) fn open(dir: &Path, class: Class) -> Result<Box<dyn States>, Error> {
         Class::Group => Durability::Group { interval_ms: GROUP_MS },
         Class::Sync => Durability::Sync,
     };
-    Ok(Box::new(Ours { context, states, durability }))
+    Ok(Box::new(EntresolStore { context, states, durability }))
 }
 
-impl States for Ours {
+impl States for EntresolStore {
     fn session(&self) -> Result<Box<dyn Session + '_>, Error> {
         Ok(Box::new(self))
     }
@@ -47,7 +47,7 @@ impl States for Ours {
     }
 }
 
-impl Session for &Ours {
+impl Session for &EntresolStore {
     fn write(&mut self, keys: &[u32], round: u64) -> Result<(), Error> {
         let transaction = self.context.begin()?;
         for &number in keys {
@@ -61,14 +61,14 @@ impl Session for &Ours {
 
     fn read(&mut self, keys: &[u32]) -> Result<bool, Error> {
         let transaction = self.context.begin()?;
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for &number in keys {
             let [first, second] = &self.states;
             let first = transaction.read(first, &key(number), round_of)?.flatten();
             let second = transaction.read(second, &key(number), round_of)?.flatten();
-            one_moment &= first.is_some() && first == second;
+            one_snapshot &= first.is_some() && first == second;
         }
         transaction.commit(Durability::None)?;
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 }

@@ -71,15 +71,15 @@ impl Session for &Redb {
             transaction.open_table(STATES[0]).map_err(failed)?,
             transaction.open_table(STATES[1]).map_err(failed)?,
         ];
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for &number in keys {
             let mut rounds = [None; 2];
             for (round, table) in rounds.iter_mut().zip(&tables) {
                 let found = table.get(u64::from(number)).map_err(failed)?;
                 *round = found.and_then(|found| round_of(&found.value()));
             }
-            one_moment &= rounds[0].is_some() && rounds[0] == rounds[1];
+            one_snapshot &= rounds[0].is_some() && rounds[0] == rounds[1];
         }
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 }

@@ -76,15 +76,15 @@ impl Session for RocksSession<'_> {
         let snapshot = self.rocks.db.snapshot();
         let mut options = ReadOptions::default();
         options.set_snapshot(&snapshot);
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for &number in keys {
             let mut rounds = [None; 2];
             for (round, state) in rounds.iter_mut().zip(self.states) {
                 let found = self.rocks.db.get_pinned_cf_opt(state, key(number), &options).map_err(failed)?;
                 *round = found.and_then(|found| round_of(&found));
             }
-            one_moment &= rounds[0].is_some() && rounds[0] == rounds[1];
+            one_snapshot &= rounds[0].is_some() && rounds[0] == rounds[1];
         }
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 }

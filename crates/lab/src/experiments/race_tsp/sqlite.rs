@@ -84,7 +84,7 @@ impl SqliteSession {
             self.connection.prepare_cached("SELECT v FROM first WHERE k = ?1")?,
             self.connection.prepare_cached("SELECT v FROM second WHERE k = ?1")?,
         ];
-        let mut one_moment = true;
+        let mut one_snapshot = true;
         for &number in keys {
             let mut rounds = [None; 2];
             for (round, state) in rounds.iter_mut().zip(&mut states) {
@@ -92,9 +92,9 @@ impl SqliteSession {
                     state.query_row([number], |row| Ok(row.get_ref(0)?.as_blob().ok().and_then(round_of)));
                 *round = found.optional()?.flatten();
             }
-            one_moment &= rounds[0].is_some() && rounds[0] == rounds[1];
+            one_snapshot &= rounds[0].is_some() && rounds[0] == rounds[1];
         }
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 
     fn run(&self, statement: &str) -> Result<(), Error> {
@@ -111,8 +111,8 @@ impl Session for SqliteSession {
 
     fn read(&mut self, keys: &[u32]) -> Result<bool, Error> {
         self.run("BEGIN")?;
-        let one_moment = self.read_all(keys).map_err(failed)?;
+        let one_snapshot = self.read_all(keys).map_err(failed)?;
         self.run("COMMIT")?;
-        Ok(one_moment)
+        Ok(one_snapshot)
     }
 }

@@ -10,7 +10,7 @@
 #[cfg(feature = "peers")]
 pub mod peers;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -88,7 +88,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         "peak_resident_bytes": peak,
     }));
     let share = peak as f64 / sizes.budget_bytes as f64;
-    report.asked(Asked::at_most("resident memory to the budget", share, RESIDENT_MAX).tolerance(0.0));
+    report.asked(AskedFigure::at_most("resident memory to the budget", share, RESIDENT_MAX).tolerance(0.0));
     report.figure(figure(&curve, sizes.budget_bytes));
     drop(table);
     database.close()?;

@@ -7,7 +7,7 @@
 //! a thousand rows in a transaction or batch, and none waits for the disk. Reads are measured one by one and,
 //! where the store can look up several keys in one call, together.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::peers::{Class, lmdb, peer_error, rocksdb};
 use crate::report::Report;
@@ -184,7 +184,9 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         ("random reads together beside the better peer", beside(|rates| rates.reads_together), READS_MIN),
         ("random updates beside the better peer", beside(|rates| rates.updates), UPDATES_MIN),
     ];
-    figures.into_iter().for_each(|(name, ratio, least)| report.asked(Asked::at_least(name, ratio, least)));
+    figures
+        .into_iter()
+        .for_each(|(name, ratio, least)| report.asked(AskedFigure::at_least(name, ratio, least)));
     Ok(())
 }
 

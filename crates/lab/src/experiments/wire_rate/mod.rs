@@ -10,7 +10,7 @@
 mod client;
 mod threads;
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
 use crate::{Error, RunOptions};
@@ -23,7 +23,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Barrier};
 use std::thread;
 use std::time::{Duration, Instant};
-use threads::Spent;
+use threads::ProcessorUse;
 
 /// Statements of a pipeline that are sent before the first answer is read.
 const DEPTH: usize = 128;
@@ -50,15 +50,15 @@ impl Sizes {
 }
 
 /// Result of one phase.
-struct Measured {
+struct PhaseFigures {
     statements: u64,
     elapsed: Duration,
     /// Microseconds from sending to the last answer, of a statement or a pipeline of them; sorted.
     took_us: Vec<f64>,
-    server: Spent,
+    server: ProcessorUse,
 }
 
-impl Measured {
+impl PhaseFigures {
     fn rate(&self) -> f64 {
         self.statements as f64 / self.elapsed.as_secs_f64()
     }
@@ -77,7 +77,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     session.execute("CREATE TABLE t (id BIGINT PRIMARY KEY, v BIGINT)")?;
     let last = sizes.rows - 1;
     session.execute(&format!("INSERT INTO t SELECT value, value * 3 FROM generate_series(0, {last})"))?;
-    let served = Served::start(database)?;
+    let served = ServerThreads::start(database)?;
     let mut updates = 0;
     for work in [StatementKind::Read, StatementKind::Update] {
         let mut series = Vec::new();
@@ -115,7 +115,7 @@ fn row(
     report: &mut Report,
     (work, protocol): (StatementKind, Protocol),
     connections: usize,
-    measured: &Measured,
+    measured: &PhaseFigures,
 ) {
     let statements = measured.statements.max(1) as f64;
     let server_us = measured.server.processor.as_secs_f64() * 1e6 / statements;
@@ -134,10 +134,11 @@ fn row(
     let name = format!("{} by key, {}, connections: {connections}", work.verb(), protocol.name());
     match (protocol, connections) {
         (Protocol::Pipelined, 2) => {
-            report.asked(Asked::at_least(name, measured.rate(), RATE_ASKED).unit("/s"))
+            report.asked(AskedFigure::at_least(name, measured.rate(), RATE_ASKED).unit("/s"))
         }
         (Protocol::Prepared, 1) => report.asked(
-            Asked::at_most(format!("{name}: p50"), measured.percentile(0.5), LATENCY_ASKED_US).unit("us"),
+            AskedFigure::at_most(format!("{name}: p50"), measured.percentile(0.5), LATENCY_ASKED_US)
+                .unit("us"),
         ),
         _ => {}
     }
@@ -145,12 +146,12 @@ fn row(
 
 /// All connections do the same for a while.
 fn phase(
-    served: &Served,
+    served: &ServerThreads,
     sizes: &Sizes,
     seed: u64,
     (work, protocol): (StatementKind, Protocol),
     connections: usize,
-) -> Result<Measured, Error> {
+) -> Result<PhaseFigures, Error> {
     let begin = Arc::new(Barrier::new(connections + 1));
     let clients: Vec<_> = (0..connections)
         .map(|number| {
@@ -181,18 +182,18 @@ fn phase(
     let (elapsed, server) = (started.elapsed(), threads::spent(SERVER_THREADS) - before);
     let statements = (took_us.len() * protocol.depth()) as u64;
     took_us.sort_by(f64::total_cmp);
-    Ok(Measured { statements, elapsed, took_us, server })
+    Ok(PhaseFigures { statements, elapsed, took_us, server })
 }
 
 /// A server on threads of its own.
-struct Served {
+struct ServerThreads {
     address: SocketAddr,
     stop: tokio::sync::oneshot::Sender<()>,
     thread: thread::JoinHandle<()>,
 }
 
-impl Served {
-    fn start(database: Database) -> Result<Served, Error> {
+impl ServerThreads {
+    fn start(database: Database) -> Result<ServerThreads, Error> {
         let failed = |what: &str, error: io::Error| Error::Io { action: what.to_owned(), error };
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .thread_name(SERVER_THREADS)
@@ -214,7 +215,7 @@ impl Served {
             let serving = runtime.spawn(server.run(ended));
             let _ = runtime.block_on(serving);
         });
-        Ok(Served { address, stop, thread })
+        Ok(ServerThreads { address, stop, thread })
     }
 
     fn stop(self) -> Result<(), Error> {

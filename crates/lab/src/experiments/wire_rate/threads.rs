@@ -11,16 +11,16 @@ const NAME_BYTES: usize = 15;
 
 /// Processor time, and how often a thread went to sleep.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Spent {
+pub(super) struct ProcessorUse {
     pub(super) processor: Duration,
     pub(super) sleeps: u64,
 }
 
-impl Sub for Spent {
-    type Output = Spent;
+impl Sub for ProcessorUse {
+    type Output = ProcessorUse;
 
-    fn sub(self, before: Spent) -> Spent {
-        Spent {
+    fn sub(self, before: ProcessorUse) -> ProcessorUse {
+        ProcessorUse {
             processor: self.processor.saturating_sub(before.processor),
             sleeps: self.sleeps.saturating_sub(before.sleeps),
         }
@@ -28,9 +28,9 @@ impl Sub for Spent {
 }
 
 /// Processor time and sleeps of the threads of this name since they began; zero where there is no `/proc`.
-pub(super) fn spent(name: &str) -> Spent {
+pub(super) fn spent(name: &str) -> ProcessorUse {
     let name = &name[..name.len().min(NAME_BYTES)];
-    let mut spent = Spent::default();
+    let mut spent = ProcessorUse::default();
     let Ok(threads) = fs::read_dir("/proc/self/task") else { return spent };
     for thread in threads.flatten() {
         let read = |file: &str| fs::read_to_string(thread.path().join(file)).unwrap_or_default();

@@ -8,7 +8,7 @@
 //! simulated environment starts each on its first request: a checker opens a hundred thousand pools, which
 //! request few.
 
-use super::Shared;
+use super::JournalState;
 use super::residency::keeper;
 use crate::env::Env;
 use crate::error::{Error, Result};
@@ -49,8 +49,8 @@ struct Worker {
 
 struct Start {
     name: &'static str,
-    work: fn(&Shared),
-    shared: Weak<Shared>,
+    work: fn(&JournalState),
+    shared: Weak<JournalState>,
     env: Env,
 }
 
@@ -65,7 +65,7 @@ impl Worker {
         }
     }
 
-    fn start(&self, start: &Start, shared: Arc<Shared>) -> Result<()> {
+    fn start(&self, start: &Start, shared: Arc<JournalState>) -> Result<()> {
         let Start { name, work, .. } = *start;
         let path = shared.pool_path.clone();
         let started = start.env.spawn(name, move || {
@@ -228,9 +228,9 @@ impl Background {
 }
 
 /// Starts the threads, or prepares their start. If one cannot be started, those that run are stopped.
-pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
+pub(super) fn start(shared: &Arc<JournalState>, env: &Env) -> Result<()> {
     let background = &shared.background;
-    type ThreadBody = fn(&Shared);
+    type ThreadBody = fn(&JournalState);
     let workers: [(&Worker, &'static str, ThreadBody); 4] = [
         (&background.flusher, "entresol-flush", flusher),
         (&background.checkpointer, "entresol-checkpoint", checkpointer),
@@ -253,7 +253,7 @@ pub(super) fn start(shared: &Arc<Shared>, env: &Env) -> Result<()> {
 
 /// Guard that poisons the journal if its holder panics: the work in flight is lost.
 pub(super) struct PoisonOnPanic<'s> {
-    pub(super) shared: &'s Shared,
+    pub(super) shared: &'s JournalState,
     pub(super) who: &'static str,
 }
 
@@ -266,7 +266,7 @@ impl Drop for PoisonOnPanic<'_> {
     }
 }
 
-fn flusher(shared: &Shared) {
+fn flusher(shared: &JournalState) {
     while let Some(sync) = shared.background.next_flush() {
         let appended = shared.appender.appended.load(Ordering::Acquire);
         let outcome = if sync { shared.sync_to(appended) } else { shared.write_out().map(drop) };
@@ -277,7 +277,7 @@ fn flusher(shared: &Shared) {
     }
 }
 
-fn checkpointer(shared: &Shared) {
+fn checkpointer(shared: &JournalState) {
     let background = &shared.background;
     while background.next(&background.checkpoint_now, &background.checkpointer.wakes) {
         let outcome = shared.checkpoint();
@@ -290,7 +290,7 @@ fn checkpointer(shared: &Shared) {
     }
 }
 
-fn supplier(shared: &Shared) {
+fn supplier(shared: &JournalState) {
     let background = &shared.background;
     while background.next(&background.slot_now, &background.supplier.wakes) {
         if let Err(error) = shared.supply.make_ahead() {

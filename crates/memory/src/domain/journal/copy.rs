@@ -13,7 +13,7 @@
 //! The copy is a state that a power failure at step 3 leaves, and opening it recovers it. Writers wait for
 //! a copy only when the journal has reached its bound meanwhile.
 
-use super::Shared;
+use super::JournalState;
 use super::writing::buffer::AlignedBuffer;
 use super::writing::frame::BLOCK_BYTES;
 use super::writing::log::{SLOTS_START, Slot};
@@ -44,7 +44,7 @@ pub(crate) struct CopySummary {
     pub(crate) journal_bytes: u64,
 }
 
-impl Shared {
+impl JournalState {
     /// Copies the files to empty ones, which are not synced yet.
     pub(super) fn copy_to(&self, targets: &Targets<'_>) -> Result<CopySummary> {
         let Targets { pool, journal, checksums } = targets;

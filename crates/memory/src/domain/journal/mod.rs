@@ -62,7 +62,7 @@ use crate::error::{Error, Result};
 use crate::mapping::{Mapping, PAGE_BYTES};
 use crate::offset::PoolOffset;
 use crate::order::{in_order, step};
-use crate::placement::Writing;
+use crate::placement::WriteSettings;
 use crate::points::{CLOSED_AFTER_CHECKPOINT, REPLAYED_PAGES_MARKED};
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use crate::stats::PoolStats;
@@ -111,9 +111,9 @@ pub struct JournalOptions {
     pub recovery_ms_target: u32,
     /// Policy that chooses the pages to evict when a pool is larger than its memory budget.
     pub page_replacement: PageReplacement,
-    /// Write settings of checkpoints, as the profile of the disk gives them ([`Writing::of`]); none:
+    /// Write settings of checkpoints, as the profile of the disk gives them ([`WriteSettings::of`]); none:
     /// defaults.
-    pub writing: Option<Writing>,
+    pub writing: Option<WriteSettings>,
 }
 
 impl Default for JournalOptions {
@@ -145,17 +145,17 @@ impl JournalOptions {
                 self.journal_bytes_max, self.checkpoint_bytes
             )));
         }
-        if let Some(Writing { piece_bytes, at_once, .. }) = self.writing
-            && (!Writing::PIECE_BYTES.contains(&piece_bytes)
+        if let Some(WriteSettings { piece_bytes, at_once, .. }) = self.writing
+            && (!WriteSettings::PIECE_BYTES.contains(&piece_bytes)
                 || !piece_bytes.is_multiple_of(PAGE_BYTES as usize)
-                || !(1..=Writing::AT_ONCE_MAX).contains(&at_once))
+                || !(1..=WriteSettings::AT_ONCE_MAX).contains(&at_once))
         {
             return Err(Error::Invalid(format!(
                 "journal writing has pieces of {piece_bytes} bytes, {at_once} at once; pieces must be a multiple of \
                  {PAGE_BYTES} from {} to {}, and 1 to {} at once",
-                Writing::PIECE_BYTES.start(),
-                Writing::PIECE_BYTES.end(),
-                Writing::AT_ONCE_MAX
+                WriteSettings::PIECE_BYTES.start(),
+                WriteSettings::PIECE_BYTES.end(),
+                WriteSettings::AT_ONCE_MAX
             )));
         }
         if self.recovery_ms_target == 0 {
@@ -183,12 +183,12 @@ enum Gate {
     Shut,
 }
 
-struct Shared {
+struct JournalState {
     id: JournalId,
     mapping: Arc<Mapping>,
     /// Pool file past the page cache, where the file system allows it: for checkpoints.
     pages_file: Box<dyn StorageFile>,
-    writing: Option<Writing>,
+    writing: Option<WriteSettings>,
     pool_path: PathBuf,
     journal_file: Arc<dyn StorageFile>,
     journal_path: PathBuf,
@@ -246,7 +246,7 @@ struct Shared {
 
 /// Journal of an open pool. Dropping it writes and syncs the buffered records, without a checkpoint.
 pub(crate) struct Journal {
-    shared: Arc<Shared>,
+    shared: Arc<JournalState>,
 }
 
 /// Arguments of opening a journal.
@@ -359,7 +359,7 @@ impl Journal {
             pages: dirty.count(),
             ns: recovered.ns,
         };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(JournalState {
             id: JournalId::new(),
             dirty,
             checksums,
@@ -490,7 +490,7 @@ impl Journal {
     }
 
     /// Write settings of checkpoints.
-    pub(crate) fn writing(&self) -> Writing {
+    pub(crate) fn writing(&self) -> WriteSettings {
         self.shared.writing()
     }
 
@@ -624,7 +624,7 @@ impl Drop for Journal {
     }
 }
 
-impl Shared {
+impl JournalState {
     fn check_not_failed(&self) -> Result<()> {
         self.failure.get().map_or(Ok(()), |cause| Err(Error::Failed { cause: cause.to_string() }))
     }

@@ -9,7 +9,7 @@
 //! Memory: the modules' buffers and the queue, as large as the profile says.
 
 use super::cost::ModelledCost;
-use crate::profile::{Access, Direction, Pattern, Place, Profile};
+use crate::profile::{Access, Direction, Pattern, Profile, SocketPlacement};
 use std::collections::VecDeque;
 
 /// Other threads that use the device, and its distance. They are not simulated: they take their share of the
@@ -48,7 +48,9 @@ impl Times {
         let block_time = |direction, same: u64, opposite: u64| {
             let threads = same + 1;
             let access = Access::new(direction, Pattern::Individual, threads, block_bytes.max(4096));
-            let workload = access.at(if load.far { Place::Far } else { Place::Near }).beside(opposite);
+            let workload = access
+                .at(if load.far { SocketPlacement::Far } else { SocketPlacement::Near })
+                .beside(opposite);
             let share_gb_per_s = profile.bandwidth_gb_per_s(&workload) / threads as f64;
             picoseconds(block_bytes as f64 / share_gb_per_s)
         };

@@ -42,7 +42,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Modelled domain; shared with the mapping, which reports accesses to it.
-pub(crate) struct Modelled {
+pub(crate) struct ModelledDomain {
     profile: Profile,
     model: Mutex<Model>,
     lanes: Lanes,
@@ -71,14 +71,14 @@ struct Model {
 /// First line of the memory beside the pool; no pool is as large.
 const BESIDE: u64 = 1 << 48;
 
-impl Modelled {
+impl ModelledDomain {
     /// Bills a mapping from now on; its present content is on the medium. `beside` is the profile of memory beside it,
     /// which has as large lines.
     pub(crate) fn attach(
         profile: &Profile,
         beside: Option<&Profile>,
         mapping: &mut Mapping,
-    ) -> Arc<Modelled> {
+    ) -> Arc<ModelledDomain> {
         let words = mapping.view(0, (mapping.mapped_bytes() / 8) as usize);
         let medium = words.iter().map(|word| word.load(Ordering::Relaxed)).collect();
         let picoseconds = |ns: f64| (ns * 1000.0 + 0.5) as u64;
@@ -101,7 +101,7 @@ impl Modelled {
                 ..ModelledCost::default()
             },
         };
-        let modelled = Arc::new(Modelled {
+        let modelled = Arc::new(ModelledDomain {
             profile: profile.clone(),
             model: Mutex::new(model),
             lanes: Lanes::default(),
@@ -160,7 +160,7 @@ impl Modelled {
     }
 }
 
-impl Bill for Modelled {
+impl Bill for ModelledDomain {
     fn touched(&self, mapping: &Mapping, offset: u64, bytes: u64) {
         if bytes == 0 {
             return;

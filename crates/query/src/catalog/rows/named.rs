@@ -18,7 +18,7 @@ use futures::FutureExt;
 use std::ops::Range;
 
 /// A view or a sequence.
-pub(crate) struct Named {
+pub(crate) struct NamedRelation {
     pub(crate) oid: i64,
     pub(crate) name: String,
     /// `pg_class.relkind`: v, S.
@@ -28,14 +28,14 @@ pub(crate) struct Named {
 }
 
 /// All views and sequences.
-pub(crate) fn all(view: &View) -> Vec<Named> {
-    let views = view.catalog.views().into_iter().map(|view| Named {
+pub(crate) fn all(view: &View) -> Vec<NamedRelation> {
+    let views = view.catalog.views().into_iter().map(|view| NamedRelation {
         oid: oids::view(view.name()),
         name: view.name().to_owned(),
         kind: 'v',
         query: Some(view.definition().query.clone()),
     });
-    let sequences = view.catalog.sequences().into_iter().map(|sequence| Named {
+    let sequences = view.catalog.sequences().into_iter().map(|sequence| NamedRelation {
         oid: oids::sequence(sequence.name()),
         name: sequence.name().to_owned(),
         kind: 'S',
@@ -45,7 +45,7 @@ pub(crate) fn all(view: &View) -> Vec<Named> {
 }
 
 /// The columns of a view or a sequence.
-pub(crate) fn attributes_of(view: &View, named: &Named) -> Vec<Attribute> {
+pub(crate) fn attributes_of(view: &View, named: &NamedRelation) -> Vec<Attribute> {
     // Table look-ups never wait, so planning completes at once or, if not, is left out.
     let provider = view.views.get().and_then(|views| views.relation(&named.name).now_or_never());
     let Some(Ok(Some(provider))) = provider else { return Vec::new() };
@@ -121,7 +121,7 @@ pub(crate) fn sequences(view: &View) -> EngineResult<Rows> {
 
 /// `information_schema.views`.
 pub(crate) fn standard_views(view: &View) -> EngineResult<Rows> {
-    let row = |named: Named| {
+    let row = |named: NamedRelation| {
         let mut row: Vec<Cell> = vec![CATALOG.into(), SCHEMA.into(), named.name.into(), named.query.into()];
         row.push("NONE".into());
         row.extend((0..5).map(|_| Cell::from("NO")));

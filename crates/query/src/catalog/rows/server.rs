@@ -52,7 +52,7 @@ fn known_roles(view: &View) -> EngineResult<Vec<Role>> {
 
 /// Rows of roles: the owner of all objects, who cannot log in, and the roles; number, name, administrator,
 /// may log in.
-fn role_facts(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
+fn role_rows(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
     let mut variables = vec![(oids::OWNER, CATALOG.to_owned(), true, false)];
     for role in known_roles(view)? {
         if role.name == CATALOG {
@@ -82,7 +82,7 @@ pub(crate) fn authids(view: &View) -> EngineResult<Rows> {
             Cell::Null,
         ]
     };
-    Ok(role_facts(view)?.into_iter().map(row).collect())
+    Ok(role_rows(view)?.into_iter().map(row).collect())
 }
 
 pub(crate) fn roles(view: &View) -> EngineResult<Rows> {
@@ -104,7 +104,7 @@ pub(crate) fn roles(view: &View) -> EngineResult<Rows> {
             oid.into(),
         ]
     };
-    Ok(role_facts(view)?.into_iter().map(row).collect())
+    Ok(role_rows(view)?.into_iter().map(row).collect())
 }
 
 pub(crate) fn users(view: &View) -> EngineResult<Rows> {
@@ -113,7 +113,7 @@ pub(crate) fn users(view: &View) -> EngineResult<Rows> {
         let secret = Cell::from("********");
         vec![name.into(), oid.into(), admin(), admin(), false.into(), admin(), secret, Cell::Null, Cell::Null]
     };
-    Ok(role_facts(view)?.into_iter().filter(|fact| fact.3).map(row).collect())
+    Ok(role_rows(view)?.into_iter().filter(|role| role.3).map(row).collect())
 }
 
 pub(crate) fn settings(view: &View) -> EngineResult<Rows> {

@@ -4,12 +4,12 @@ use crate::dml::clauses::{Condition, SetClause, assigned_values};
 use crate::dml::computation::Computation;
 use crate::dml::expressions::{Item, Relations, returned_items};
 use crate::dml::identity;
-use crate::dml::merge::source::{Joined, MergeSource};
+use crate::dml::merge::source::{JoinColumns, MergeSource};
 use crate::dml::returning::Returning;
 use crate::dml::source::{column_indexes, is_default};
 use crate::dml::writer::TableWriter;
 use crate::error::{Error, Result};
-use crate::parser::merge::{Action, MERGE, Match, MergeStatement, Overriding, When};
+use crate::parser::merge::{Action, MERGE, Match, MergeStatement, Overriding, WhenClause};
 use crate::parser::names::{has_subquery, identifier};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::planner::parameters::Types;
@@ -76,7 +76,7 @@ pub(crate) async fn whens(
     session: &SessionCore,
     merge: &MergeStatement<'_>,
     source: &MergeSource,
-    joined: &Joined,
+    joined: &JoinColumns,
 ) -> Result<Vec<PlannedWhen>> {
     let target = (source.target.as_str(), &joined.target);
     let both: Vec<(&str, &SchemaRef)> = std::iter::once(target).chain(joined.named_sources()).collect();
@@ -103,7 +103,7 @@ pub(crate) async fn whens(
 
 async fn planned_when(
     session: &SessionCore,
-    when: &When<'_>,
+    when: &WhenClause<'_>,
     table: &Arc<Table>,
     relations: Relations<'_>,
     returned: bool,
@@ -200,7 +200,7 @@ pub(crate) fn assigned_types(
 }
 
 /// Expressions of a WHEN clause.
-fn expressions<'s>(when: &When<'s>) -> Vec<&'s Expr> {
+fn expressions<'s>(when: &WhenClause<'s>) -> Vec<&'s Expr> {
     let values: Vec<&'s Expr> = match when.action {
         Action::Update(assignments) => assignments.iter().map(|assignment| &assignment.value).collect(),
         Action::Insert { values, .. } => values.iter().collect(),
@@ -249,7 +249,7 @@ pub(crate) async fn returning(
     items: &[SelectItem],
     merge: &MergeStatement<'_>,
     source: &MergeSource,
-    joined: &Joined,
+    joined: &JoinColumns,
 ) -> Result<Returning> {
     let (target, action) = (visible_schema(source.table.schema(), session.zone.name()), action_schema());
     let mut named: Vec<(&str, &SchemaRef)> = joined.named_sources().collect();
@@ -272,7 +272,7 @@ pub(crate) async fn returning(
 }
 
 /// Columns of a batch that RETURNING takes.
-pub(crate) fn returned_schema(session: &SessionCore, table: &Table, joined: &Joined) -> SchemaRef {
+pub(crate) fn returned_schema(session: &SessionCore, table: &Table, joined: &JoinColumns) -> SchemaRef {
     let target = visible_schema(table.schema(), session.zone.name());
     let action = action_schema();
     let fields = joined.source.fields().iter().chain(target.fields()).chain(action.fields());

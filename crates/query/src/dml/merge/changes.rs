@@ -13,7 +13,7 @@
 
 use crate::dml::changes::{TableChanges, batch_of, key_rows};
 use crate::dml::merge::actions::{PlannedAction, PlannedWhen, returned_schema};
-use crate::dml::merge::source::Joined;
+use crate::dml::merge::source::JoinColumns;
 use crate::dml::returning::Returning;
 use crate::error::{Error, Result};
 use crate::parser::merge::Match;
@@ -58,7 +58,7 @@ impl Changes {
     pub(crate) fn new(
         session: &SessionCore,
         table: &Arc<Table>,
-        joined: &Joined,
+        joined: &JoinColumns,
         whens: &[PlannedWhen],
         returning: Option<Returning>,
     ) -> Changes {
@@ -80,7 +80,7 @@ impl Changes {
     pub(crate) async fn add(
         &mut self,
         session: &SessionCore,
-        joined: &Joined,
+        joined: &JoinColumns,
         whens: &[PlannedWhen],
         batch: &RecordBatch,
     ) -> Result<()> {
@@ -120,7 +120,7 @@ impl Changes {
     async fn apply(
         &mut self,
         session: &SessionCore,
-        joined: &Joined,
+        joined: &JoinColumns,
         when: &PlannedWhen,
         batch: &RecordBatch,
     ) -> Result<Option<RecordBatch>> {
@@ -181,7 +181,7 @@ impl Changes {
     async fn add_returned(
         &mut self,
         session: &SessionCore,
-        joined: &Joined,
+        joined: &JoinColumns,
         batch: &RecordBatch,
         changed: &[ChangedRows],
     ) -> Result<()> {

@@ -16,7 +16,7 @@ pub(crate) mod source;
 
 use self::actions::{PlannedAction, PlannedWhen};
 use self::changes::Changes;
-use self::source::{Joined, MergeSource};
+use self::source::{JoinColumns, MergeSource};
 use crate::dml::authorization;
 use crate::dml::column_use::{is_of, reads_relation};
 use crate::dml::returning::{Returning, described, outcome};
@@ -63,7 +63,7 @@ async fn returning(
     session: &SessionCore,
     merge: &MergeStatement<'_>,
     source: &MergeSource,
-    joined: &Joined,
+    joined: &JoinColumns,
 ) -> Result<Option<Returning>> {
     match merge.returning {
         None => Ok(None),

@@ -51,7 +51,7 @@ pub(crate) struct MergeSource {
 }
 
 /// Columns of the rows of the join.
-pub(crate) struct Joined {
+pub(crate) struct JoinColumns {
     /// Visible columns of the target that are read; they are the first.
     pub(crate) target: SchemaRef,
     /// Columns of the source.
@@ -127,7 +127,7 @@ impl MergeSource {
     }
 
     /// Columns of the rows that the query returns.
-    pub(crate) fn joined(&self, schema: &DFSchema) -> Result<Joined> {
+    pub(crate) fn joined(&self, schema: &DFSchema) -> Result<JoinColumns> {
         let table = self.table.schema();
         let fields = schema.fields();
         let nullable = |name: &str, at: usize| Field::new(name, fields[at].data_type().clone(), true);
@@ -142,7 +142,7 @@ impl MergeSource {
         let key = table.key().iter().map(|column| {
             self.read.iter().position(|read| read == column).expect("the columns of the key are read")
         });
-        Ok(Joined {
+        Ok(JoinColumns {
             both: Arc::new(ArrowSchema::new([target.clone(), source.clone()].concat())),
             target: Arc::new(ArrowSchema::new(target)),
             source: Arc::new(ArrowSchema::new(source)),
@@ -172,7 +172,7 @@ impl MergeSource {
     }
 }
 
-impl Joined {
+impl JoinColumns {
     /// Rows of a batch for which clauses of a kind are.
     pub(crate) fn rows_of(&self, kind: Match, batch: &RecordBatch) -> UInt32Array {
         // No table has NULL in its key.

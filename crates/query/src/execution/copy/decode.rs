@@ -86,7 +86,7 @@ pub(super) struct Decoder {
     /// Bytes of an incomplete line.
     rest: Vec<u8>,
     /// Scan position of the search for the line's end.
-    looked: Looked,
+    looked: LineScan,
     /// Number of lines so far, for messages.
     line: u64,
     /// True if lines end with `\r\n`; known after the first.
@@ -98,7 +98,7 @@ pub(super) struct Decoder {
 
 /// Scan position in a line, and whether it is in quotes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Looked {
+struct LineScan {
     at: usize,
     quoted: bool,
 }
@@ -113,7 +113,7 @@ impl Decoder {
         Decoder {
             options,
             rest: Vec::new(),
-            looked: Looked::default(),
+            looked: LineScan::default(),
             line: 0,
             carriage_returns: None,
             header,
@@ -164,7 +164,7 @@ impl Decoder {
     /// End of the first line, if it is complete; else the position is recorded, so that no byte is scanned
     /// twice.
     fn line_end(&mut self, bytes: &[u8]) -> Option<usize> {
-        let Looked { mut at, mut quoted } = std::mem::take(&mut self.looked);
+        let LineScan { mut at, mut quoted } = std::mem::take(&mut self.looked);
         match self.options.format {
             Format::Text => {
                 while let Some(length) = bytes.get(at..).and_then(|rest| memchr2(b'\n', b'\\', rest)) {
@@ -199,7 +199,7 @@ impl Decoder {
                 at = at.max(bytes.len());
             }
         }
-        self.looked = Looked { at, quoted };
+        self.looked = LineScan { at, quoted };
         None
     }
 

@@ -50,7 +50,7 @@ pub fn copy_lines(bytes: &[u8]) -> usize {
     let [layout, piece, data @ ..] = bytes else { return 0 };
     let options = options(usize::from(*layout) % LAYOUTS.len());
     let whole = read(&options, data, data.len().max(1));
-    assert_eq!(whole, read(&options, data, usize::from(*piece).max(1)), "it does not matter how it is cut");
+    assert_eq!(whole, read(&options, data, usize::from(*piece).max(1)), "it does not matter how it is split");
     let lines = whole.0;
     for field in lines.iter().flat_map(|(_, fields)| fields).flatten() {
         TYPES.iter().for_each(|&of| parses(field, of));

@@ -19,7 +19,7 @@ use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
 use crate::privileges::Privileges;
 use crate::session::block::{Failure, StatementGuard, read_only};
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use crate::session::commit::commit;
 use crate::session::core::SessionCore;
 use crate::session::loads::{LoadProgress, analyze_loaded};
@@ -47,9 +47,9 @@ pub struct CopyIn {
     input: Input,
     copied: u64,
     transaction: Arc<Transaction>,
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
     catalog: Arc<Catalog>,
-    within: Within,
+    within: CopyTransaction,
 }
 
 /// Form of the input.
@@ -108,7 +108,7 @@ impl std::fmt::Debug for Parts {
 
 /// Transaction of the COPY: an open block, or its own.
 #[derive(Debug)]
-enum Within {
+enum CopyTransaction {
     Alone {
         durability: Durability,
         parts: Option<Parts>,
@@ -153,7 +153,7 @@ impl Session {
                     snapshots: Arc::clone(&self.core.snapshots),
                     variables: Arc::clone(&self.core.variables),
                 });
-                (None, Within::Alone { durability: self.durability(), parts })
+                (None, CopyTransaction::Alone { durability: self.durability(), parts })
             }
             Some(_) if statement.commit_rows.is_some() => {
                 let message = "COPY with commit_rows cannot run inside a transaction block";
@@ -164,7 +164,7 @@ impl Session {
                 let transaction = block.next_statement()?;
                 let guard = Some(StatementGuard::new(&transaction));
                 let failure = Arc::clone(block.failure());
-                (Some(transaction), Within::Block { guard, failure })
+                (Some(transaction), CopyTransaction::Block { guard, failure })
             }
         };
         if statement.freeze {
@@ -184,7 +184,7 @@ impl Session {
         };
         self.core.attend(&transaction);
         // In parts the rows of the first one stand when the next begins, in a table that is not empty any more.
-        let alone = matches!(&within, Within::Alone { parts: None, .. });
+        let alone = matches!(&within, CopyTransaction::Alone { parts: None, .. });
         let writer = TableWriter::new(&self.core, &table, &columns)?;
         let writer = writer.alone(alone).shown(&self.core);
         writer.progress().of_copy();
@@ -312,7 +312,8 @@ impl CopyIn {
     /// Commits the rows so far and goes on in a new transaction, if the statement asks for it and there are
     /// enough of them. Call it after each push. After an error the COPY has failed; what was committed stays.
     pub async fn commit_part(&mut self) -> Result<()> {
-        let CopyIn { within: Within::Alone { durability, parts: Some(parts) }, copied, .. } = self else {
+        let CopyIn { within: CopyTransaction::Alone { durability, parts: Some(parts) }, copied, .. } = self
+        else {
             return Ok(());
         };
         if *copied - parts.committed < parts.rows {
@@ -344,12 +345,12 @@ impl CopyIn {
             return Err(self.failed(error));
         }
         match &mut self.within {
-            Within::Alone { durability, .. } => {
+            CopyTransaction::Alone { durability, .. } => {
                 let committed = commit(&self.transaction, *durability, &self.running).await;
                 committed.map_err(|error| self.failed(error))?;
                 analyze_loaded(&self.catalog, Arc::clone(self.target.writer.table()), self.copied).await;
             }
-            Within::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
+            CopyTransaction::Block { guard, .. } => guard.take().into_iter().for_each(StatementGuard::keep),
         }
         Ok(self.copied)
     }
@@ -386,12 +387,12 @@ impl CopyIn {
             error => error,
         };
         match &self.within {
-            Within::Block { failure, .. } => failure.set(&error),
-            Within::Alone { parts: Some(parts), .. } if parts.committed > 0 => {
+            CopyTransaction::Block { failure, .. } => failure.set(&error),
+            CopyTransaction::Alone { parts: Some(parts), .. } if parts.committed > 0 => {
                 let (table, rows) = (self.target.writer.table().name(), parts.committed);
                 parts.variables.notice(format!("the first {rows} rows of COPY {table} are committed"));
             }
-            Within::Alone { .. } => {}
+            CopyTransaction::Alone { .. } => {}
         }
         error
     }
@@ -400,7 +401,7 @@ impl CopyIn {
 impl Drop for CopyIn {
     fn drop(&mut self) {
         // The guard exists until the COPY succeeds.
-        if let Within::Block { guard: Some(_), failure } = &self.within {
+        if let CopyTransaction::Block { guard: Some(_), failure } = &self.within {
             failure.set("COPY was not finished");
         }
     }

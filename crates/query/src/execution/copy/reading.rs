@@ -152,7 +152,7 @@ impl FileReading {
         (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(failed)?;
         file.seek(SeekFrom::Start(0)).map_err(failed)?;
         let is_file = magic == ARROW_MAGIC;
-        let counted = BufReader::new(Counted { file, progress: Arc::clone(&self.progress) });
+        let counted = BufReader::new(CountedFile { file, progress: Arc::clone(&self.progress) });
         let invalid = |error: ArrowError| damaged(path, "Arrow IPC", &error);
         if is_file {
             let reader = FileReader::try_new(counted, None).map_err(invalid)?;
@@ -251,12 +251,12 @@ pub(super) fn damaged(path: &Path, format: &str, error: &dyn std::fmt::Display) 
 }
 
 /// File whose bytes are counted.
-struct Counted {
+struct CountedFile {
     file: File,
     progress: Arc<LoadProgress>,
 }
 
-impl Read for Counted {
+impl Read for CountedFile {
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
         let read = self.file.read(buffer)?;
         self.progress.add_bytes(read as u64);
@@ -264,7 +264,7 @@ impl Read for Counted {
     }
 }
 
-impl Seek for Counted {
+impl Seek for CountedFile {
     fn seek(&mut self, position: SeekFrom) -> std::io::Result<u64> {
         self.file.seek(position)
     }

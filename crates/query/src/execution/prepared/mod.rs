@@ -15,9 +15,9 @@
 //!   the session has another time zone. If the columns of the result are others then, it is an error (0A000):
 //!   the client was told of the old ones.
 //! - A plan that has a function of the time, of the session or of chance is optimised in each run.
-//! - A [`Prepared`] belongs to the session that made it.
+//! - A [`PreparedStatement`] belongs to the session that made it.
 //!
-//! Memory: the syntax tree and the plan, as long as the client keeps the [`Prepared`]; estimated by the
+//! Memory: the syntax tree and the plan, as long as the client keeps the [`PreparedStatement`]; estimated by the
 //! length of the query text, and reserved in the budget before it is parsed.
 //!
 //! [`Catalog::version`]: entresol_tables::Catalog::version
@@ -65,7 +65,7 @@ use std::sync::Arc;
 
 /// Statement prepared in a session; see the [module](self). Cloning it is cheap.
 #[derive(Debug, Clone)]
-pub struct Prepared(Arc<Kernel>);
+pub struct PreparedStatement(Arc<Kernel>);
 
 #[derive(Debug)]
 struct Kernel {
@@ -150,7 +150,7 @@ impl Execution {
 }
 
 /// Result of preparing a statement.
-struct Ready {
+struct PreparedParts {
     work: Execution,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
@@ -167,7 +167,7 @@ struct PreparedInsert {
     short: Option<ShortInsert>,
 }
 
-impl Prepared {
+impl PreparedStatement {
     /// Returns true if a run takes microseconds, waits for the disk aside: it plans nothing, and reads tables
     /// by key only.
     pub fn is_short(&self) -> bool {
@@ -283,12 +283,20 @@ impl Session {
     /// Prepares a statement: parses and plans it, and finds the types of its parameters and columns. A type
     /// that the client declares is used; the others are those of the columns that a parameter is compared
     /// with or assigned to, or text. Errors are those of the statement; inside of a block they fail it.
-    pub async fn prepare(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+    pub async fn prepare(
+        &mut self,
+        sql: &str,
+        parameter_types: &[Option<ArrowType>],
+    ) -> Result<PreparedStatement> {
         let prepared = self.prepare_text(sql, parameter_types).await;
         prepared.map_err(|error| self.failing(error))
     }
 
-    async fn prepare_text(&mut self, sql: &str, parameter_types: &[Option<ArrowType>]) -> Result<Prepared> {
+    async fn prepare_text(
+        &mut self,
+        sql: &str,
+        parameter_types: &[Option<ArrowType>],
+    ) -> Result<PreparedStatement> {
         // Before the tree is built: it takes most of the memory.
         let memory = self.reserve_statement(sql.len())?;
         self.prepare_command(parse_one(sql)?, parameter_types, memory).await
@@ -321,7 +329,7 @@ impl Session {
         &mut self,
         statement: SessionStatement,
         parameter_types: &[Option<ArrowType>],
-    ) -> Result<Prepared> {
+    ) -> Result<PreparedStatement> {
         let SessionStatement { command, memory } = statement;
         let prepared = self.prepare_command(command, parameter_types, memory).await;
         prepared.map_err(|error| self.failing(error))
@@ -340,13 +348,13 @@ impl Session {
         command: Option<Command>,
         parameter_types: &[Option<ArrowType>],
         memory: Option<MemoryReservation>,
-    ) -> Result<Prepared> {
+    ) -> Result<PreparedStatement> {
         let version = self.core.planning_version();
         let ready = match &command {
             Some(command) => self.ready(command, parameter_types).await?,
-            None => Ready { work: Execution::Text, parameters: Vec::new(), columns: None },
+            None => PreparedParts { work: Execution::Text, parameters: Vec::new(), columns: None },
         };
-        Ok(Prepared(Arc::new(Kernel {
+        Ok(PreparedStatement(Arc::new(Kernel {
             owner: Arc::clone(&self.core.current),
             command,
             parameters: ready.parameters,
@@ -356,7 +364,7 @@ impl Session {
         })))
     }
 
-    async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<Ready> {
+    async fn ready(&self, command: &Command, declared: &[Option<ArrowType>]) -> Result<PreparedParts> {
         let mut types = Types::declared(declared);
         let count = command.parameters()?.max(declared.len());
         authorize(&self.core.variables.authority, command)?;
@@ -364,7 +372,11 @@ impl Session {
         if let Some(point) = self.point(command)? {
             point.add_types(&mut types, &self.core.zone);
             let columns = point.columns().cloned();
-            return Ok(Ready { work: Execution::Point(point), parameters: types.complete(count), columns });
+            return Ok(PreparedParts {
+                work: Execution::Point(point),
+                parameters: types.complete(count),
+                columns,
+            });
         }
         let state = self.core.context.state();
         let (work, columns) = match command {
@@ -427,7 +439,7 @@ impl Session {
             }
             other => (Execution::Text, self.columns_of(other)),
         };
-        Ok(Ready { work, parameters: types.complete(count), columns })
+        Ok(PreparedParts { work, parameters: types.complete(count), columns })
     }
 
     /// Columns that a statement on joined rows returns; adds the types of its parameters.
@@ -481,7 +493,7 @@ impl Session {
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys,
     /// and INSERT of literals and parameters. `None` for all others, errors included: [`Session::prepare`]
     /// reports them.
-    pub fn prepare_short(&mut self, sql: &str) -> Option<Prepared> {
+    pub fn prepare_short(&mut self, sql: &str) -> Option<PreparedStatement> {
         let version = self.core.planning_version();
         // A short query text is small beside the memory of its connection.
         let memory = match sql.len() {
@@ -507,7 +519,7 @@ impl Session {
             }
             _ => return None,
         };
-        Some(Prepared(Arc::new(Kernel {
+        Some(PreparedStatement(Arc::new(Kernel {
             owner: Arc::clone(&self.core.current),
             command: Some(command),
             parameters: types.complete(count),

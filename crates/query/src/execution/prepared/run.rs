@@ -1,6 +1,6 @@
 //! Runs of prepared statements: synchronous where nothing has to be waited for, else as futures.
 
-use super::{CachedExecution, Execution, PlannedQuery, Prepared};
+use super::{CachedExecution, Execution, PlannedQuery, PreparedStatement};
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
@@ -21,7 +21,11 @@ use std::time::Instant;
 impl Session {
     /// Runs a prepared statement with values for its parameters, in the open block or as a transaction of its
     /// own, which is retried after a conflict. Values of other types than the parameters' are converted.
-    pub async fn run_prepared(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Result<Outcome> {
+    pub async fn run_prepared(
+        &mut self,
+        prepared: &PreparedStatement,
+        values: &[ScalarValue],
+    ) -> Result<Outcome> {
         if !Arc::ptr_eq(&prepared.0.owner, &self.core.current) {
             return Err(Error::coded("26000", "the statement was prepared in another session"));
         }
@@ -60,10 +64,14 @@ impl Session {
         }
     }
 
-    /// Runs a statement on the fast path ([`Prepared::is_short`]) synchronously, if it waits for nothing:
+    /// Runs a statement on the fast path ([`PreparedStatement::is_short`]) synchronously, if it waits for nothing:
     /// equivalent to [`Session::run_prepared`]. `None` if only that can run it, or report its error; nothing
     /// was done then. Values must have exactly the parameters' types.
-    pub fn run_short(&mut self, prepared: &Prepared, values: &[ScalarValue]) -> Option<Result<Short>> {
+    pub fn run_short(
+        &mut self,
+        prepared: &PreparedStatement,
+        values: &[ScalarValue],
+    ) -> Option<Result<Short>> {
         let kernel = &prepared.0;
         let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
         if self.core.block.as_ref().is_some_and(|block| block.transaction().as_of().is_some()) {
@@ -129,7 +137,7 @@ impl Session {
 
     async fn run_prepared_alone(
         &mut self,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         values: &[ScalarValue],
         writes: bool,
     ) -> Result<Outcome> {
@@ -145,7 +153,7 @@ impl Session {
     async fn run_prepared_in(
         &mut self,
         transaction: &Arc<Transaction>,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         values: &[ScalarValue],
         writes: bool,
     ) -> Result<Outcome> {
@@ -195,7 +203,7 @@ impl Session {
         &self,
         transaction: &Arc<Transaction>,
         query: &PlannedQuery,
-        prepared: &Prepared,
+        prepared: &PreparedStatement,
         values: &[ScalarValue],
     ) -> Result<SendableRecordBatchStream> {
         let _bound = self.core.bind(transaction);
@@ -216,7 +224,7 @@ impl Session {
     }
 
     /// Execution of the statement, planned again if the catalog has changed.
-    async fn work(&self, prepared: &Prepared) -> Result<Arc<Execution>> {
+    async fn work(&self, prepared: &PreparedStatement) -> Result<Arc<Execution>> {
         let version = self.core.planning_version();
         {
             let planned = prepared.0.planned.lock();

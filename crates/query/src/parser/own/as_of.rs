@@ -60,7 +60,7 @@ mod tests {
     use crate::parser::statement::parse as parse_text;
 
     #[test]
-    fn moments_are_those_of_blocks() {
+    fn points_in_time_are_those_of_blocks() {
         let time = |sql: &str| match parse_text(sql).unwrap().pop() {
             Some(Command::BeginAsOf(time)) => Some(format!("begin {time}")),
             Some(Command::SetAsOf(time)) => Some(format!("set {time}")),

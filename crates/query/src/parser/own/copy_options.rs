@@ -67,8 +67,8 @@ pub(crate) struct Options {
 
 /// Options as written.
 #[derive(Default)]
-struct Given {
-    kind: Option<Kind>,
+struct WrittenOptions {
+    kind: Option<OptionKind>,
     delimiter: Option<char>,
     null: Option<String>,
     header: Option<bool>,
@@ -77,7 +77,7 @@ struct Given {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum OptionKind {
     Text,
     Csv,
     Tbl,
@@ -86,13 +86,13 @@ enum Kind {
     Arrow,
 }
 
-impl Kind {
+impl OptionKind {
     /// Format that a file's name tells, where text is no choice.
-    fn of_file(name: &str) -> Option<Kind> {
+    fn of_file(name: &str) -> Option<OptionKind> {
         let ending = name.rsplit_once('.')?.1.to_ascii_lowercase();
         match ending.as_str() {
-            "parquet" => Some(Kind::Parquet),
-            "arrow" | "arrows" | "feather" => Some(Kind::Arrow),
+            "parquet" => Some(OptionKind::Parquet),
+            "arrow" | "arrows" | "feather" => Some(OptionKind::Arrow),
             _ => None,
         }
     }
@@ -100,12 +100,12 @@ impl Kind {
     /// Name of a format without lines.
     fn name(self) -> &'static str {
         match self {
-            Kind::Text => "TEXT",
-            Kind::Csv => "CSV",
-            Kind::Tbl => "TBL",
-            Kind::Binary => "BINARY",
-            Kind::Parquet => "PARQUET",
-            Kind::Arrow => "ARROW",
+            OptionKind::Text => "TEXT",
+            OptionKind::Csv => "CSV",
+            OptionKind::Tbl => "TBL",
+            OptionKind::Binary => "BINARY",
+            OptionKind::Parquet => "PARQUET",
+            OptionKind::Arrow => "ARROW",
         }
     }
 }
@@ -124,16 +124,16 @@ impl Layout {
         legacy: &[CopyLegacyOption],
         (file, compression): (Option<&str>, Option<Compression>),
     ) -> Result<Layout> {
-        let mut given = Given::default();
+        let mut given = WrittenOptions::default();
         for option in options {
             match option {
                 CopyOption::Format(name) => match name.value.to_ascii_lowercase().as_str() {
-                    "text" => once(&mut given.kind, Kind::Text)?,
-                    "csv" => once(&mut given.kind, Kind::Csv)?,
-                    "tbl" => once(&mut given.kind, Kind::Tbl)?,
-                    "parquet" => once(&mut given.kind, Kind::Parquet)?,
-                    "arrow" => once(&mut given.kind, Kind::Arrow)?,
-                    "binary" => once(&mut given.kind, Kind::Binary)?,
+                    "text" => once(&mut given.kind, OptionKind::Text)?,
+                    "csv" => once(&mut given.kind, OptionKind::Csv)?,
+                    "tbl" => once(&mut given.kind, OptionKind::Tbl)?,
+                    "parquet" => once(&mut given.kind, OptionKind::Parquet)?,
+                    "arrow" => once(&mut given.kind, OptionKind::Arrow)?,
+                    "binary" => once(&mut given.kind, OptionKind::Binary)?,
                     other => {
                         return Err(Error::coded("22023", format!("COPY format \"{other}\" not recognized")));
                     }
@@ -153,10 +153,10 @@ impl Layout {
             match option {
                 CopyLegacyOption::Delimiter(delimiter) => once(&mut given.delimiter, *delimiter)?,
                 CopyLegacyOption::Null(null) => once(&mut given.null, null.clone())?,
-                CopyLegacyOption::Binary => once(&mut given.kind, Kind::Binary)?,
+                CopyLegacyOption::Binary => once(&mut given.kind, OptionKind::Binary)?,
                 CopyLegacyOption::Header => once(&mut given.header, true)?,
                 CopyLegacyOption::Csv(options) => {
-                    once(&mut given.kind, Kind::Csv)?;
+                    once(&mut given.kind, OptionKind::Csv)?;
                     for option in options {
                         match option {
                             CopyLegacyCsvOption::Header => once(&mut given.header, true)?,
@@ -169,20 +169,19 @@ impl Layout {
                 other => return Err(Error::unsupported(format!("COPY with {other}"))),
             }
         }
-        let kind = given.kind.or_else(|| file.and_then(Kind::of_file));
-        if compression.is_some() && kind != Some(Kind::Parquet) {
+        let kind = given.kind.or_else(|| file.and_then(OptionKind::of_file));
+        if compression.is_some() && kind != Some(OptionKind::Parquet) {
             return Err(invalid("COPY compression requires FORMAT parquet"));
         }
         match (kind, file) {
-            (Some(Kind::Parquet), Some(_)) => {
-                given.without_lines(Kind::Parquet, Layout::Parquet(compression.unwrap_or_default()))
+            (Some(OptionKind::Parquet), Some(_)) => {
+                given.without_lines(OptionKind::Parquet, Layout::Parquet(compression.unwrap_or_default()))
             }
-            (Some(Kind::Arrow), Some(_)) => given.without_lines(Kind::Arrow, Layout::Arrow),
-            (Some(kind @ (Kind::Parquet | Kind::Arrow)), None) => Err(Error::unsupported(format!(
-                "COPY with FORMAT {} and STDIN or STDOUT: name a file",
-                kind.name()
-            ))),
-            (Some(Kind::Binary), Some(_)) => Err(Error::unsupported(
+            (Some(OptionKind::Arrow), Some(_)) => given.without_lines(OptionKind::Arrow, Layout::Arrow),
+            (Some(kind @ (OptionKind::Parquet | OptionKind::Arrow)), None) => Err(Error::unsupported(
+                format!("COPY with FORMAT {} and STDIN or STDOUT: name a file", kind.name()),
+            )),
+            (Some(OptionKind::Binary), Some(_)) => Err(Error::unsupported(
                 "COPY of a file with FORMAT binary: use STDIN or STDOUT, or FORMAT parquet",
             )),
             _ => given.checked(),
@@ -206,15 +205,15 @@ fn invalid(message: impl Into<String>) -> Error {
     Error::coded("22023", message)
 }
 
-impl Given {
+impl WrittenOptions {
     fn checked(self) -> Result<Layout> {
-        if self.kind == Some(Kind::Binary) {
-            return self.without_lines(Kind::Binary, Layout::Binary);
+        if self.kind == Some(OptionKind::Binary) {
+            return self.without_lines(OptionKind::Binary, Layout::Binary);
         }
-        let (csv, tbl) = (self.kind == Some(Kind::Csv), self.kind == Some(Kind::Tbl));
+        let (csv, tbl) = (self.kind == Some(OptionKind::Csv), self.kind == Some(OptionKind::Tbl));
         let usual = match self.kind {
-            Some(Kind::Csv) => ',',
-            Some(Kind::Tbl) => '|',
+            Some(OptionKind::Csv) => ',',
+            Some(OptionKind::Tbl) => '|',
             _ => '\t',
         };
         let delimiter = byte("delimiter", self.delimiter.unwrap_or(usual))?;
@@ -256,7 +255,7 @@ impl Given {
     }
 
     /// Checks that no option is about lines, which the format lacks.
-    fn without_lines(self, kind: Kind, layout: Layout) -> Result<Layout> {
+    fn without_lines(self, kind: OptionKind, layout: Layout) -> Result<Layout> {
         let said = [
             ("DELIMITER", self.delimiter.is_some()),
             ("NULL", self.null.is_some()),

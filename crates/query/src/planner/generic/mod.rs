@@ -25,7 +25,7 @@
 mod rebinding;
 
 use crate::error::Result;
-use crate::planner::generic::rebinding::{Rebinding, is_reusable, unbound};
+use crate::planner::generic::rebinding::{PlanBinding, is_reusable, unbound};
 use crate::planner::parameters::{as_functions, with_constant_limits};
 use crate::planner::run_values::RunValues;
 use crate::planner::running_query::RunningQuery;
@@ -97,9 +97,9 @@ impl GenericPlan {
         };
         if let Some(template) = template {
             match template.bound(session, transaction, values)? {
-                Fit::Bound(plan) => return self.run(session, template, &plan).map(Some),
-                Fit::TooLong => return Ok(self.put_back(template)),
-                Fit::Misfit => {}
+                TemplateFit::Bound(plan) => return self.run(session, template, &plan).map(Some),
+                TemplateFit::TooLong => return Ok(self.put_back(template)),
+                TemplateFit::Misfit => {}
             }
         }
         // Whatever fails, the plan with literals decides what the error is.
@@ -109,9 +109,9 @@ impl GenericPlan {
         };
         self.count_template();
         match template.bound(session, transaction, values)? {
-            Fit::Bound(plan) => self.run(session, template, &plan).map(Some),
-            Fit::TooLong => Ok(self.put_back(template)),
-            Fit::Misfit => Ok(None),
+            TemplateFit::Bound(plan) => self.run(session, template, &plan).map(Some),
+            TemplateFit::TooLong => Ok(self.put_back(template)),
+            TemplateFit::Misfit => Ok(None),
         }
     }
 
@@ -150,7 +150,7 @@ impl GenericPlan {
 }
 
 /// Result of binding a template to a run.
-enum Fit {
+enum TemplateFit {
     Bound(Arc<dyn ExecutionPlan>),
     /// Values for which more rows are read than a generic plan should.
     TooLong,
@@ -189,14 +189,14 @@ impl Template {
         session: &SessionCore,
         transaction: &Arc<Transaction>,
         values: &[ScalarValue],
-    ) -> Result<Fit> {
-        let mut rebinding = Rebinding::new(transaction, values, RunningQuery::new(&session.running));
-        let Some(plan) = rebinding.rebound(&self.physical)? else { return Ok(Fit::Misfit) };
+    ) -> Result<TemplateFit> {
+        let mut rebinding = PlanBinding::new(transaction, values, RunningQuery::new(&session.running));
+        let Some(plan) = rebinding.rebound(&self.physical)? else { return Ok(TemplateFit::Misfit) };
         if rebinding.rows() > ROWS_MAX {
-            return Ok(Fit::TooLong);
+            return Ok(TemplateFit::TooLong);
         }
         self.values.set(values);
-        Ok(Fit::Bound(plan))
+        Ok(TemplateFit::Bound(plan))
     }
 }
 

@@ -71,20 +71,20 @@ pub(super) fn unbound(plan: Arc<dyn ExecutionPlan>) -> EngineResult<Arc<dyn Exec
 }
 
 /// Run to which a plan is bound.
-pub(super) struct Rebinding<'r> {
+pub(super) struct PlanBinding<'r> {
     transaction: &'r Arc<Transaction>,
     values: &'r [ScalarValue],
     query: Arc<RunningQuery>,
     rows: usize,
 }
 
-impl<'r> Rebinding<'r> {
+impl<'r> PlanBinding<'r> {
     pub(super) fn new(
         transaction: &'r Arc<Transaction>,
         values: &'r [ScalarValue],
         query: Arc<RunningQuery>,
-    ) -> Rebinding<'r> {
-        Rebinding { transaction, values, query, rows: 0 }
+    ) -> PlanBinding<'r> {
+        PlanBinding { transaction, values, query, rows: 0 }
     }
 
     /// Estimated number of rows that the scans read.

@@ -5,7 +5,7 @@
 //! - Conditions are one for each key; each is true, false (there is no key), or a set of keys.
 //! - Memory: keys until the end, [`KEYS_MAX`] at most; the bitmaps, reserved until the plan is dropped.
 
-use crate::planner::star::keys::{KeyColumn, KeyMapBuilder, KeyRange, Wanted};
+use crate::planner::star::keys::{KeyColumn, KeyMapBuilder, KeyRange, LookupResult};
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType;
@@ -129,7 +129,7 @@ impl KeyFilter {
         if !range.is_dense() || reservation.try_grow(range.bytes_of_bits()).is_err() {
             return self.forget();
         }
-        let mut builder = KeyMapBuilder::new(&range, rows, Wanted::Keys);
+        let mut builder = KeyMapBuilder::new(&range, rows, LookupResult::Keys);
         columns.iter().rev().for_each(|column| {
             builder.push_before(column);
         });

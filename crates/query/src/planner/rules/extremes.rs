@@ -43,7 +43,7 @@ fn extreme(call: &Expr) -> Option<(&Column, bool)> {
     call.params.filter.is_none().then_some((column, is_max))
 }
 
-/// Input of an aggregate cut to the one row that has the extreme of a column.
+/// Input of an aggregate, limited to the one row that has the extreme of a column.
 fn first_row(aggregate: &Aggregate, (column, is_max): (&Column, bool)) -> EngineResult<LogicalPlan> {
     let value = Expr::Column(column.clone());
     LogicalPlanBuilder::from(aggregate.input.as_ref().clone())

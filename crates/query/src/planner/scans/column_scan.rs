@@ -56,7 +56,7 @@ const GATHERED_BLOCKS: usize = 64;
 
 /// Row groups of a scan, once it has begun.
 #[derive(Debug)]
-struct Begun {
+struct OpenScan {
     scan: ColumnScan,
     morsels: Vec<ColumnMorsel>,
     /// Rows of the delta store, if the transaction has written some, which it may change before they are read.
@@ -82,7 +82,7 @@ pub(crate) struct EntresolColumnScan {
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
-    begun: Arc<OnceLock<Begun>>,
+    begun: Arc<OnceLock<OpenScan>>,
     estimated: Arc<OnceLock<Option<ColumnEstimates>>>,
     /// Query whose cancellation stops the scan.
     query: Option<Arc<RunningQuery>>,
@@ -151,7 +151,7 @@ impl EntresolColumnScan {
     }
 
     /// Row groups that the scan reads; the first partition that asks settles them.
-    fn begun(&self) -> entresol_tables::Result<&Begun> {
+    fn begun(&self) -> entresol_tables::Result<&OpenScan> {
         if let Some(begun) = self.begun.get() {
             return Ok(begun);
         }
@@ -172,7 +172,7 @@ impl EntresolColumnScan {
         }
         Ok(self.begun.get_or_init(|| {
             let readers = AtomicUsize::new(self.partitions);
-            Begun { scan, morsels, delta, readers }
+            OpenScan { scan, morsels, delta, readers }
         }))
     }
 }

@@ -473,7 +473,7 @@ fn note_access(scan: &EntresolScan) {
 }
 
 /// Rows still to be read.
-enum Rest {
+enum RemainingRows {
     Keys(std::vec::IntoIter<Row>),
     /// Cursors over ranges, the next one last.
     Ranges(Vec<Cursor>),
@@ -488,7 +488,7 @@ enum Rest {
 struct Reader {
     table: Arc<Table>,
     transaction: Arc<Transaction>,
-    rest: Rest,
+    rest: RemainingRows,
     direction: Direction,
     rows: StoredRows,
     batch_rows: usize,
@@ -507,16 +507,16 @@ impl Reader {
         batch_rows: usize,
     ) -> Reader {
         let rest = match &scan.access {
-            Access::Point(key) => Rest::Keys(vec![key.clone()].into_iter()),
+            Access::Point(key) => RemainingRows::Keys(vec![key.clone()].into_iter()),
             Access::Keys(keys) => {
                 let mut keys = keys.clone();
                 if scan.direction == Direction::Backward {
                     keys.reverse();
                 }
-                Rest::Keys(keys.into_iter())
+                RemainingRows::Keys(keys.into_iter())
             }
             Access::Index { name, within } => {
-                Rest::Index { name: name.clone(), bounds: within.index_bounds(), cursor: None }
+                RemainingRows::Index { name: name.clone(), bounds: within.index_bounds(), cursor: None }
             }
             access => {
                 let mut cursors: Vec<Cursor> = match &scan.parts {
@@ -528,7 +528,9 @@ impl Reader {
                 if scan.direction == Direction::Forward {
                     cursors.reverse();
                 }
-                Rest::Ranges(cursors.into_iter().map(|cursor| cursor.directed(scan.direction)).collect())
+                RemainingRows::Ranges(
+                    cursors.into_iter().map(|cursor| cursor.directed(scan.direction)).collect(),
+                )
             }
         };
         if partition == 0 {
@@ -565,13 +567,13 @@ impl Reader {
             }
         };
         match &mut self.rest {
-            Rest::Keys(keys) => {
+            RemainingRows::Keys(keys) => {
                 let chunk: Vec<Row> = keys.by_ref().take(self.batch_rows).collect();
                 let mut push = push;
                 self.table.get_many_with(&self.transaction, &chunk, |_, row| push(row))?;
                 Ok(!chunk.is_empty())
             }
-            Rest::Index { name, bounds, cursor } => {
+            RemainingRows::Index { name, bounds, cursor } => {
                 let open = match cursor {
                     Some(open) => open,
                     None => {
@@ -586,7 +588,7 @@ impl Reader {
                 };
                 open.next_batch(&self.transaction, rows_max, push)
             }
-            Rest::Ranges(cursors) => {
+            RemainingRows::Ranges(cursors) => {
                 let Some(open) = cursors.last_mut() else { return Ok(false) };
                 if !open.next_stored(&self.transaction, rows, rows_end)? {
                     cursors.pop();

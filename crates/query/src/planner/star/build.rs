@@ -2,7 +2,7 @@
 
 use crate::planner::star::aggregate::AggregatePlan;
 use crate::planner::star::conditions::Conditions;
-use crate::planner::star::dimension::{Collected, Dimension, DimensionPlan, collect};
+use crate::planner::star::dimension::{Dimension, DimensionBatches, DimensionPlan, collect};
 use crate::planner::star::gather::JoinedColumns;
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -50,12 +50,12 @@ pub(super) async fn build(
         })
     });
     let tasks: Vec<_> = tasks.collect();
-    let mut built: Vec<(Collected, Dimension)> = Vec::with_capacity(plans.len());
+    let mut built: Vec<(DimensionBatches, Dimension)> = Vec::with_capacity(plans.len());
     for task in tasks {
         let finished = task.await;
         built.push(finished.map_err(|error| exec_datafusion_err!("a dimension was not built: {error}"))??);
     }
-    let (collected, mut all): (Vec<Collected>, Vec<Dimension>) = built.into_iter().unzip();
+    let (collected, mut all): (Vec<DimensionBatches>, Vec<Dimension>) = built.into_iter().unzip();
     let combinations = aggregate.and_then(|aggregate| aggregate.combinations(&all));
     let needed = match aggregate.filter(|_| combinations.is_some()) {
         Some(aggregate) => &aggregate.joined,

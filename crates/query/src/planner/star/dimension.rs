@@ -7,7 +7,7 @@
 //!   computed later, for joined rows.
 //! - Memory is reserved in the pool of the query as batches come, and for a map before it is made.
 
-use crate::planner::star::keys::{KeyColumn, KeyMap, KeyMapBuilder, KeyRange, Wanted};
+use crate::planner::star::keys::{KeyColumn, KeyMap, KeyMapBuilder, KeyRange, LookupResult};
 use crate::planner::star::turn::Turn;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use datafusion::arrow::compute::concat;
@@ -77,7 +77,7 @@ struct Part {
 
 /// All batches of a dimension.
 #[derive(Debug)]
-pub(super) struct Collected {
+pub(super) struct DimensionBatches {
     parts: Vec<Part>,
     schema: SchemaRef,
 }
@@ -108,7 +108,7 @@ pub(super) async fn collect(
     input: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
     reservation: &Arc<MemoryReservation>,
-) -> EngineResult<Collected> {
+) -> EngineResult<DimensionBatches> {
     let mut tasks = JoinSet::new();
     for partition in 0..input.output_partitioning().partition_count() {
         let mut rows = input.execute(partition, Arc::clone(context))?;
@@ -129,10 +129,10 @@ pub(super) async fn collect(
     }
     collected.sort_by_key(|(partition, _)| *partition);
     let parts = collected.into_iter().flat_map(|(_, parts)| parts).collect();
-    Ok(Collected { parts, schema: input.schema() })
+    Ok(DimensionBatches { parts, schema: input.schema() })
 }
 
-impl Collected {
+impl DimensionBatches {
     /// Builds the dimension, without its columns.
     pub(super) async fn build(
         &self,
@@ -153,15 +153,15 @@ impl Collected {
         let bytes = range.bytes(rows);
         reservation.try_grow(bytes)?;
         let has_columns = !plan.columns.is_empty() || !plan.groups.is_empty();
-        let mut wanted = if has_columns { Wanted::Rows } else { Wanted::Matches };
+        let mut wanted = if has_columns { LookupResult::Rows } else { LookupResult::Matches };
         if plan.exists {
-            wanted = Wanted::Keys;
+            wanted = LookupResult::Keys;
         }
         let keys = loop {
             if let Some(keys) = self.map(&range, rows, wanted, &mut turn).await? {
                 break keys;
             }
-            wanted = Wanted::Rows;
+            wanted = LookupResult::Rows;
         };
         reservation.shrink(bytes.saturating_sub(keys.bytes()));
         let groups = self.groups(plan, rows, reservation, &mut turn).await?;
@@ -173,7 +173,7 @@ impl Collected {
         &self,
         range: &KeyRange,
         rows: usize,
-        wanted: Wanted,
+        wanted: LookupResult,
         turn: &mut Turn,
     ) -> EngineResult<Option<KeyMap>> {
         let mut builder = KeyMapBuilder::new(range, rows, wanted);

@@ -159,7 +159,7 @@ pub(crate) struct KeyMap {
 
 /// Knowledge that is asked of a map.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Wanted {
+pub(crate) enum LookupResult {
     /// Keys alone, however many rows have them.
     Keys,
     /// Number of rows of a key; the rows where it is not one.
@@ -171,7 +171,7 @@ pub(crate) enum Wanted {
 /// Maker of a [`KeyMap`]: takes the keys of a dimension from its last row to its first.
 pub(crate) struct KeyMapBuilder {
     map: KeyMap,
-    wanted: Wanted,
+    wanted: LookupResult,
     rows: usize,
     /// Row of the key that comes next, plus one.
     row: usize,
@@ -179,13 +179,13 @@ pub(crate) struct KeyMapBuilder {
 
 impl KeyMapBuilder {
     /// Map of `rows` rows with keys in a range.
-    pub(crate) fn new(range: &KeyRange, rows: usize, wanted: Wanted) -> KeyMapBuilder {
+    pub(crate) fn new(range: &KeyRange, rows: usize, wanted: LookupResult) -> KeyMapBuilder {
         let (min, max) = range.bounds.unwrap_or((0, 0));
         let positions = range.positions();
         let lookup = match positions {
             Some(positions) => Lookup::Dense {
                 bits: vec![0; positions as usize / 64 + 1],
-                rows: if wanted == Wanted::Rows { vec![0; positions as usize] } else { Vec::new() },
+                rows: if wanted == LookupResult::Rows { vec![0; positions as usize] } else { Vec::new() },
             },
             None => Lookup::Sparse(HashMap::with_capacity(range.keys as usize)),
         };
@@ -195,7 +195,7 @@ impl KeyMapBuilder {
     }
 
     /// Adds the keys of the rows before those added; false if the rows of a key must be known and are not:
-    /// then the map must be built again with [`Wanted::Rows`].
+    /// then the map must be built again with [`LookupResult::Rows`].
     pub(crate) fn push_before(&mut self, column: &KeyColumn<'_>) -> bool {
         for at in (0..column.len()).rev() {
             self.row -= 1;
@@ -208,7 +208,7 @@ impl KeyMapBuilder {
                     let is_known = *word & bit != 0;
                     *word |= bit;
                     if rows.is_empty() {
-                        if is_known && self.wanted != Wanted::Keys {
+                        if is_known && self.wanted != LookupResult::Keys {
                             return false;
                         }
                         is_known.then_some(row)
@@ -227,7 +227,7 @@ impl KeyMapBuilder {
             };
             match before {
                 None => self.map.distinct += 1,
-                Some(_) if self.wanted == Wanted::Keys => {}
+                Some(_) if self.wanted == LookupResult::Keys => {}
                 Some(before) => {
                     if self.map.next.is_empty() {
                         self.map.next = vec![END; self.rows];

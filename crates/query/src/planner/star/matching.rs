@@ -46,7 +46,7 @@ pub(super) fn star_of(
     let Some(fact) = sizes.fact().filter(|&fact| sizes.rows[fact] >= fact_rows_min) else { return Ok(None) };
     let origins = tree.origins();
     let Some(spanning) = SpanningTree::of(tree, &origins, &sizes, fact) else { return Ok(None) };
-    let matching = Matching { tree, origins: &origins, spanning: &spanning, config };
+    let matching = MatchedTree { tree, origins: &origins, spanning: &spanning, config };
     let mut star = matching.rooted(fact)?;
     star.conditions = spanning.conditions.iter().chain(&tree.conditions).map(Arc::clone).collect();
     Ok(Some(star))
@@ -154,7 +154,7 @@ impl SpanningTree {
 }
 
 /// Tree that is matched with a star.
-struct Matching<'t> {
+struct MatchedTree<'t> {
     tree: &'t JoinTree,
     /// Input of each wide column, and position there.
     origins: &'t [(usize, usize)],
@@ -170,7 +170,7 @@ struct JoinedInput {
     name: String,
 }
 
-impl Matching<'_> {
+impl MatchedTree<'_> {
     /// Star around an input, without conditions.
     fn rooted(&self, root: usize) -> EngineResult<Star> {
         let mut placed = vec![Origin::Fact(0); self.origins.len()];

@@ -41,15 +41,18 @@ pub(super) struct Star {
 }
 
 /// Columns of dimensions that joined rows have, and group keys of each.
-pub(super) struct Needed {
+pub(super) struct NeededColumns {
     pub(super) columns: Vec<Vec<usize>>,
     pub(super) groups: Vec<Vec<Arc<dyn PhysicalExpr>>>,
 }
 
 impl Star {
     /// Nothing that joined rows need of the dimensions yet.
-    pub(super) fn no_needs(&self) -> Needed {
-        Needed { columns: vec![Vec::new(); self.arms.len()], groups: vec![Vec::new(); self.arms.len()] }
+    pub(super) fn no_needs(&self) -> NeededColumns {
+        NeededColumns {
+            columns: vec![Vec::new(); self.arms.len()],
+            groups: vec![Vec::new(); self.arms.len()],
+        }
     }
 
     /// Operator that joins, without an aggregation; outputs are expressions of wide columns, `fields` their fields.
@@ -69,7 +72,7 @@ impl Star {
         self,
         (fields, outputs, schema): (&[FieldRef], &[Arc<dyn PhysicalExpr>], SchemaRef),
         aggregate: Option<Arc<AggregatePlan>>,
-        mut needed: Needed,
+        mut needed: NeededColumns,
         config: &ConfigOptions,
     ) -> EngineResult<Arc<dyn ExecutionPlan>> {
         let joined = JoinedColumns::new(outputs.iter(), fields, &self.origins, &mut needed.columns);

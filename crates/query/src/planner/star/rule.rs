@@ -8,7 +8,7 @@ use crate::planner::rules::barriers;
 use crate::planner::star::aggregate::{AggregatePlan, Arguments, GroupKey};
 use crate::planner::star::gather::{JoinedColumns, Origin};
 use crate::planner::star::matching::{LARGE_FACT_ROWS, star_of};
-use crate::planner::star::planned::{Needed, Star};
+use crate::planner::star::planned::{NeededColumns, Star};
 use crate::planner::star::tree::{JoinTree, column, columns_of, replaced};
 use crate::postgres::overflow::checked;
 use crate::postgres::plan_expressions::changed_aggregate;
@@ -119,9 +119,9 @@ fn aggregate_plan(
     aggregate: &AggregateExec,
     tree: &JoinTree,
     star: &Star,
-    needed: &mut Needed,
+    needed: &mut NeededColumns,
 ) -> EngineResult<Option<Arc<AggregatePlan>>> {
-    let Needed { columns, groups } = needed;
+    let NeededColumns { columns, groups } = needed;
     let is_plain = *aggregate.mode() == AggregateMode::Partial
         && aggregate.limit_options().is_none()
         && (aggregate.group_expr().is_single() || aggregate.group_expr().is_true_no_grouping());

@@ -22,7 +22,7 @@
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
 //! | `interval '1 day 04:05:06'`, `'P1D'::interval`, `interval '1' day` | in units, see [`crate::postgres::intervals`] |
 //! | `make_interval(days => 3)` | `make_interval(0, 0, 0, 3, 0, 0, 0)` |
-//! | `x::varchar(3)`, `x::char(3)`, `x::uuid`, `x::bytea` | functions: casts that cut, check or parse |
+//! | `x::varchar(3)`, `x::char(3)`, `x::uuid`, `x::bytea` | functions: casts that truncate, check or parse |
 //! | `x::json`, `x::jsonb`, `json '…'` | `json_in(x)`, `jsonb_in(x)` |
 //! | `json_agg(x)`, `json_object_agg(k, v)` | `json_agg_list(array_agg(to_json(x)))`, of pairs |
 //! | `j #> '{a,0}'` | `j #> ARRAY['a', '0']` |
@@ -76,7 +76,7 @@ use crate::parser::refusals::UUID;
 use crate::parser::statement::query_of;
 use crate::planner::join_using;
 use crate::planner::parameters::alone;
-use crate::postgres::char_padding::{CHAR_CUT, VARCHAR_CUT};
+use crate::postgres::char_padding::{CHAR_TRUNCATE, VARCHAR_TRUNCATE};
 use crate::postgres::functions::{BYTEA_IN, CLOCK};
 use crate::postgres::intervals::{MAKE_INTERVAL, negated, spelled, spelled_in};
 use crate::postgres::json::JsonType;
@@ -415,9 +415,9 @@ fn cast(expr: &mut Expr) {
     if let Some(Ok(modifier @ (Modifier::Varchar(length) | Modifier::Char(length)))) =
         text_modifier(data_type)
     {
-        let cut = if matches!(modifier, Modifier::Char(_)) { CHAR_CUT } else { VARCHAR_CUT };
+        let function = if matches!(modifier, Modifier::Char(_)) { CHAR_TRUNCATE } else { VARCHAR_TRUNCATE };
         let text = cast_to(std::mem::replace(inner, null()), SqlType::Text);
-        *expr = call(cut, vec![text, number(i64::from(length))]);
+        *expr = call(function, vec![text, number(i64::from(length))]);
         return;
     }
     if let SqlType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type

@@ -12,7 +12,7 @@ pub(crate) fn spelled(text: &str) -> Option<String> {
 }
 
 /// Rewrites the string of `INTERVAL 'string' FIELD`: numbers without a unit count the field, and smaller units are
-/// cut off. `None` if it is no interval.
+/// removed. `None` if it is no interval.
 pub(crate) fn spelled_in(text: &str, field: &str) -> Option<String> {
     let unit = IntervalUnit::named(field)?;
     let interval = Interval::parse_in(text, unit).ok()?;

@@ -29,7 +29,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Kind {
+enum JsonFunction {
     ToJson,
     Object,
     Array,
@@ -43,7 +43,7 @@ enum Kind {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct Function {
-    kind: Kind,
+    kind: JsonFunction,
     json: JsonType,
     name: String,
     signature: Signature,
@@ -54,12 +54,12 @@ pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
     let of = |json: JsonType| {
         let prefix = json.name();
         [
-            (Kind::ToJson, format!("to_{prefix}")),
-            (Kind::Object, format!("{prefix}_build_object")),
-            (Kind::Array, format!("{prefix}_build_array")),
-            (Kind::OfList, format!("{prefix}_agg_list")),
-            (Kind::Pair, format!("{prefix}_pair")),
-            (Kind::OfPairs, format!("{prefix}_object_agg_list")),
+            (JsonFunction::ToJson, format!("to_{prefix}")),
+            (JsonFunction::Object, format!("{prefix}_build_object")),
+            (JsonFunction::Array, format!("{prefix}_build_array")),
+            (JsonFunction::OfList, format!("{prefix}_agg_list")),
+            (JsonFunction::Pair, format!("{prefix}_pair")),
+            (JsonFunction::OfPairs, format!("{prefix}_object_agg_list")),
         ]
         .map(|(kind, name)| {
             let signature = Signature::user_defined(Volatility::Stable);
@@ -80,9 +80,9 @@ impl ScalarUDFImpl for Function {
 
     fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
         let count = match self.kind {
-            Kind::ToJson | Kind::OfList | Kind::OfPairs => arguments.len() == 1,
-            Kind::Pair => arguments.len() == 2,
-            Kind::Object | Kind::Array => true,
+            JsonFunction::ToJson | JsonFunction::OfList | JsonFunction::OfPairs => arguments.len() == 1,
+            JsonFunction::Pair => arguments.len() == 2,
+            JsonFunction::Object | JsonFunction::Array => true,
         };
         if count {
             return Ok(arguments.iter().map(plain_type).collect());
@@ -115,12 +115,14 @@ impl Function {
     fn row(&self, values: &[(&dyn Array, &Field)], row: usize) -> EngineResult<Option<String>> {
         let mut out = String::new();
         match (self.kind, values) {
-            (Kind::ToJson | Kind::OfList | Kind::OfPairs, [(array, _)]) if is_null(*array, row) => {
+            (JsonFunction::ToJson | JsonFunction::OfList | JsonFunction::OfPairs, [(array, _)])
+                if is_null(*array, row) =>
+            {
                 return Ok(None);
             }
-            (Kind::ToJson, [(array, field)]) => append(*array, field, row, &mut out)?,
-            (Kind::Object, values) => self.object(values, row, &mut out)?,
-            (Kind::Array, values) => {
+            (JsonFunction::ToJson, [(array, field)]) => append(*array, field, row, &mut out)?,
+            (JsonFunction::Object, values) => self.object(values, row, &mut out)?,
+            (JsonFunction::Array, values) => {
                 out.push('[');
                 for (at, (array, field)) in values.iter().enumerate() {
                     if at > 0 {
@@ -130,14 +132,14 @@ impl Function {
                 }
                 out.push(']');
             }
-            (Kind::Pair, [key, value]) => pair(key, value, 1, row, &mut out)?,
-            (Kind::OfList, [(list, _)]) => joined(*list, row, ("[", "]"), &mut out)?,
-            (Kind::OfPairs, [(list, _)]) => joined(*list, row, ("{ ", " }"), &mut out)?,
+            (JsonFunction::Pair, [key, value]) => pair(key, value, 1, row, &mut out)?,
+            (JsonFunction::OfList, [(list, _)]) => joined(*list, row, ("[", "]"), &mut out)?,
+            (JsonFunction::OfPairs, [(list, _)]) => joined(*list, row, ("{ ", " }"), &mut out)?,
             _ => return internal_err!("{} has other arguments", self.name),
         }
         match self.json {
             // Part of an object only.
-            JsonType::Jsonb if self.kind != Kind::Pair => {
+            JsonType::Jsonb if self.kind != JsonFunction::Pair => {
                 Ok(Some(normal(&out).map_err(failed)?.into_owned()))
             }
             _ => Ok(Some(out)),

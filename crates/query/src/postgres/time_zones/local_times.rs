@@ -27,29 +27,29 @@ const TEXT_BYTES: usize = 26;
 /// Rule that converts a date beside an instant to the instant at which it begins. It precedes DataFusion's
 /// type coercion, which makes both local times.
 #[derive(Debug)]
-pub(crate) struct DatesBesideMoments;
+pub(crate) struct DatesBesideInstants;
 
-impl AnalyzerRule for DatesBesideMoments {
+impl AnalyzerRule for DatesBesideInstants {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
-        rewritten(plan, dates_to_moments)
+        rewritten(plan, dates_to_instants)
     }
 
     fn name(&self) -> &str {
-        "dates_beside_moments"
+        "dates_beside_instants"
     }
 }
 
-fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn dates_to_instants(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let operands = operands(&mut expr);
     let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
-    let moment = types.iter().flatten().find(|of| matches!(of, DataType::Timestamp(_, Some(_))));
+    let instant = types.iter().flatten().find(|of| matches!(of, DataType::Timestamp(_, Some(_))));
     let is_date = |of: &Option<DataType>| matches!(of, Some(DataType::Date32 | DataType::Date64));
-    let Some(moment) = moment.filter(|_| types.iter().any(is_date)) else {
+    let Some(instant) = instant.filter(|_| types.iter().any(is_date)) else {
         drop(operands);
         return Transformed::no(expr);
     };
     for (operand, _) in operands.into_iter().zip(&types).filter(|(_, of)| is_date(of)) {
-        *operand = cast_expr(std::mem::take(operand), moment.clone());
+        *operand = cast_expr(std::mem::take(operand), instant.clone());
     }
     Transformed::yes(expr)
 }
@@ -61,7 +61,7 @@ fn dates_to_moments(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 /// - A comparison with a column's local time is made in local time: so it applies to columns, and their
 ///   indexes. With a constant it is one of instants.
 /// - DataFusion treats both as the same number when it moves a cast from one side of a comparison to the
-///   other. So a cast to an instant is a function of ours, [`Moment`], which is opaque to it.
+///   other. So a cast to an instant is a function of ours, [`ToInstant`], which is opaque to it.
 ///
 /// In UTC both are the same number.
 #[derive(Debug)]
@@ -126,7 +126,7 @@ fn recast(expr: Expr, to: &DataType, schema: &DFSchema) -> std::result::Result<E
                 Ok(DataType::Date32 | DataType::Date64) => cast_expr(expr, DataType::Timestamp(*unit, None)),
                 _ => return Err(expr),
             };
-            Ok(ScalarUDF::from(Moment::new(to.clone())).call(vec![wall]))
+            Ok(ScalarUDF::from(ToInstant::new(to.clone())).call(vec![wall]))
         }
         DataType::Timestamp(_, None)
         | DataType::Date32
@@ -163,14 +163,14 @@ fn literal_time(expr: &Expr, to: &DataType) -> Option<ScalarValue> {
 /// time.
 fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
     let of_columns = |operand: &&mut Expr| {
-        let inner = moment_of(operand).filter(|inner| inner.any_column_refs())?;
+        let inner = instant_of(operand).filter(|inner| inner.any_column_refs())?;
         inner.get_type(schema).ok()
     };
     let wall = operands.iter().find_map(of_columns);
     let Some(wall) = wall else { return false };
     for operand in operands {
         let whole = std::mem::take(operand);
-        *operand = match moment_of(&whole) {
+        *operand = match instant_of(&whole) {
             Some(inner) => inner.clone(),
             None => cast_expr(to_local_time().call(vec![whole]), wall.clone()),
         };
@@ -179,9 +179,9 @@ fn on_the_wall(operands: Vec<&mut Expr>, schema: &DFSchema) -> bool {
 }
 
 /// Local time that an instant was converted from.
-fn moment_of(expr: &Expr) -> Option<&Expr> {
+fn instant_of(expr: &Expr) -> Option<&Expr> {
     let Expr::ScalarFunction(function) = expr else { return None };
-    function.func.inner().is::<Moment>().then(|| function.args.first()).flatten()
+    function.func.inner().is::<ToInstant>().then(|| function.args.first()).flatten()
 }
 
 fn is_utc(zone: &str) -> bool {
@@ -190,20 +190,20 @@ fn is_utc(zone: &str) -> bool {
 
 /// Function that converts a local time to an instant of this type, in its zone.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Moment {
+struct ToInstant {
     signature: Signature,
     data_type: DataType,
 }
 
-impl Moment {
-    fn new(data_type: DataType) -> Moment {
-        Moment { signature: Signature::any(1, Volatility::Immutable), data_type }
+impl ToInstant {
+    fn new(data_type: DataType) -> ToInstant {
+        ToInstant { signature: Signature::any(1, Volatility::Immutable), data_type }
     }
 }
 
-impl ScalarUDFImpl for Moment {
+impl ScalarUDFImpl for ToInstant {
     fn name(&self) -> &str {
-        "moment"
+        "instant"
     }
 
     fn signature(&self) -> &Signature {
@@ -219,7 +219,7 @@ impl ScalarUDFImpl for Moment {
             return internal_err!("an instant of type {}", self.data_type);
         };
         let zone = Zone::new(zone).map_err(external)?;
-        shifted(&arguments.args[0], &self.data_type, |_, wall| zone.moment(wall))
+        shifted(&arguments.args[0], &self.data_type, |_, wall| zone.instant(wall))
     }
 }
 
@@ -331,7 +331,7 @@ impl ScalarUDFImpl for AtTimeZone {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
         let ScalarFunctionArgs { args, return_field, number_rows, .. } = arguments;
         let is_wall = matches!(args[1].data_type(), DataType::Timestamp(_, None));
-        let convert = |zone: &Zone, time: i64| if is_wall { zone.moment(time) } else { zone.wall(time) };
+        let convert = |zone: &Zone, time: i64| if is_wall { zone.instant(time) } else { zone.wall(time) };
         let known = |name: &str| {
             let zone = named(name).and_then(|name| Zone::new(&name).ok());
             zone.ok_or_else(|| {

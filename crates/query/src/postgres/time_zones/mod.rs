@@ -23,7 +23,7 @@ use entresol_tables::calendar::{self, MICROS_PER_SECOND};
 use entresol_tables::{Column, DataType, Value};
 use std::sync::Arc;
 
-pub(crate) use self::local_times::{DatesBesideMoments, LocalTimes, functions};
+pub(crate) use self::local_times::{DatesBesideInstants, LocalTimes, functions};
 
 /// Zone in which times are stored.
 pub(crate) const UTC: &str = "UTC";
@@ -36,7 +36,7 @@ const OFFSET_MINUTES_MAX: f64 = 16.0 * 60.0;
 
 /// Instant given by a string, in microseconds; if the string names no zone it is local time in `zone`, the
 /// name of a session's zone.
-pub fn parse_moment(text: &str, zone: &str) -> Option<i64> {
+pub fn parse_instant(text: &str, zone: &str) -> Option<i64> {
     Zone::new(zone).ok()?.parse(text)
 }
 
@@ -123,8 +123,8 @@ impl Zone {
     }
 
     /// Seconds that its clocks are ahead of UTC at an instant; `None` where the calendar ends.
-    fn ahead(&self, moment: i64) -> Option<i64> {
-        let utc = DateTime::from_timestamp_micros(moment)?.naive_utc();
+    fn ahead(&self, instant: i64) -> Option<i64> {
+        let utc = DateTime::from_timestamp_micros(instant)?.naive_utc();
         Some(i64::from(self.rules.offset_from_utc_datetime(&utc).fix().local_minus_utc()))
     }
 
@@ -145,12 +145,12 @@ impl Zone {
     }
 
     /// Local time at an instant, both in microseconds.
-    pub(crate) fn wall(&self, moment: i64) -> Option<i64> {
-        moment.checked_add(self.ahead(moment)? * MICROS_PER_SECOND)
+    pub(crate) fn wall(&self, instant: i64) -> Option<i64> {
+        instant.checked_add(self.ahead(instant)? * MICROS_PER_SECOND)
     }
 
     /// Instant of a local time, both in microseconds.
-    pub(crate) fn moment(&self, wall: i64) -> Option<i64> {
+    pub(crate) fn instant(&self, wall: i64) -> Option<i64> {
         /// Bound on the gap of local times in any zone.
         const GAP_HOURS_MAX: i64 = 24;
         let local = DateTime::from_timestamp_micros(wall)?.naive_utc();
@@ -169,7 +169,7 @@ impl Zone {
         let text = text.trim();
         match calendar::parse_zoned(text) {
             Some((wall, Some(ahead))) => wall.checked_sub(ahead * MICROS_PER_SECOND),
-            Some((wall, None)) => self.moment(wall),
+            Some((wall, None)) => self.instant(wall),
             // `2024-07-01 12:00:00 Europe/Berlin` and other formats that casts accept.
             None => Some(string_to_datetime(&self.rules, text).ok()?.timestamp_micros()),
         }
@@ -188,8 +188,8 @@ impl Zone {
     }
 
     /// Formats an instant as local time in this zone.
-    pub(crate) fn print(&self, moment: i64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
-        calendar::format_timestamptz(moment, self.ahead(moment).unwrap_or(0), out)
+    pub(crate) fn print(&self, instant: i64, out: &mut impl std::fmt::Write) -> std::fmt::Result {
+        calendar::format_timestamptz(instant, self.ahead(instant).unwrap_or(0), out)
     }
 }
 
@@ -230,14 +230,14 @@ mod tests {
             ("2024-10-27 02:30", "2024-10-27 01:30", "2024-10-27 02:30"),
             ("2024-10-27 03:00", "2024-10-27 02:00", "2024-10-27 03:00"),
         ] {
-            let moment = berlin.moment(utc(wall)).unwrap();
-            assert_eq!((moment, berlin.wall(moment).unwrap()), (utc(expected), utc(back)), "{wall}");
+            let instant = berlin.instant(utc(wall)).unwrap();
+            assert_eq!((instant, berlin.wall(instant).unwrap()), (utc(expected), utc(back)), "{wall}");
         }
         // A day that Samoa skipped.
         let apia = Zone::new("Pacific/Apia").unwrap();
-        assert_eq!(apia.moment(utc("2011-12-30 12:00")), Some(utc("2011-12-30 22:00")));
+        assert_eq!(apia.instant(utc("2011-12-30 12:00")), Some(utc("2011-12-30 22:00")));
         for end in [i64::MIN, i64::MAX] {
-            assert_eq!((berlin.moment(end), berlin.wall(end)), (None, None));
+            assert_eq!((berlin.instant(end), berlin.wall(end)), (None, None));
         }
     }
 

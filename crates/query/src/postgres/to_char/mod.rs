@@ -13,7 +13,7 @@ mod times;
 
 use self::numbers::{Notation, Template};
 pub(crate) use self::read::TIME_OF_TEXT;
-use self::times::Moment;
+use self::times::TimeFields;
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
@@ -111,7 +111,7 @@ fn show(values: &ArrayRef, row: usize, template: &str) -> crate::error::Result<S
         }
         DataType::Interval(_) => {
             let value = values.as_primitive::<IntervalMonthDayNanoType>().value(row);
-            times::show(Moment::Interval(value.months, value.days, value.nanoseconds / 1_000), template)
+            times::show(TimeFields::Interval(value.months, value.days, value.nanoseconds / 1_000), template)
         }
         DataType::Timestamp(_, zone) => {
             let micros = values.as_primitive::<TimestampMicrosecondType>().value(row);
@@ -122,9 +122,9 @@ fn show(values: &ArrayRef, row: usize, template: &str) -> crate::error::Result<S
                 _ => String::new(),
             };
             let ahead = |wall: i64| (wall - micros) / MICROS_PER_SECOND;
-            let moment = wall.and_then(|wall| Moment::wall(wall, ahead(wall), &abbreviation));
-            let moment = moment.ok_or_else(|| Error::coded("22008", "timestamp out of range"))?;
-            times::show(moment, template)
+            let fields = wall.and_then(|wall| TimeFields::local(wall, ahead(wall), &abbreviation));
+            let fields = fields.ok_or_else(|| Error::coded("22008", "timestamp out of range"))?;
+            times::show(fields, template)
         }
         other => Err(Error::Internal(format!("to_char of {other}"))),
     }

@@ -232,14 +232,14 @@ impl<'t> Reader<'t> {
     fn name(&mut self, names: &[&str], length: Option<usize>, pattern: &str) -> Result<usize> {
         let begins =
             |name: &str| self.rest.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name));
-        let cut = |name: &&str| -> usize { length.map_or(name.len(), |length| length.min(name.len())) };
-        let found = names.iter().enumerate().filter(|(_, name)| begins(&name[..cut(name)]));
+        let length_of = |name: &&str| -> usize { length.map_or(name.len(), |length| length.min(name.len())) };
+        let found = names.iter().enumerate().filter(|(_, name)| begins(&name[..length_of(name)]));
         // XII begins with X and XI.
-        let Some((at, name)) = found.max_by_key(|(_, name)| cut(name)) else {
+        let Some((at, name)) = found.max_by_key(|(_, name)| length_of(name)) else {
             let word: String = self.rest.chars().take_while(|c| c.is_alphanumeric()).take(20).collect();
             return Err(self.invalid(&word, pattern));
         };
-        self.rest = &self.rest[cut(name)..];
+        self.rest = &self.rest[length_of(name)..];
         Ok(at)
     }
 

@@ -33,29 +33,29 @@ const NAME_CHARS: usize = 9;
 
 /// Time to format.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Moment<'z> {
+pub(super) enum TimeFields<'z> {
     /// Local time, seconds that its clocks are ahead of UTC, and the abbreviation of its zone.
-    Wall(NaiveDateTime, i64, &'z str),
+    Local(NaiveDateTime, i64, &'z str),
     /// Interval: months, days, microseconds.
     Interval(i32, i32, i64),
 }
 
-impl<'z> Moment<'z> {
+impl<'z> TimeFields<'z> {
     /// Local time from microseconds; `None` where the calendar ends.
-    pub(super) fn wall(micros: i64, ahead: i64, zone: &'z str) -> Option<Moment<'z>> {
-        Some(Moment::Wall(DateTime::from_timestamp_micros(micros)?.naive_utc(), ahead, zone))
+    pub(super) fn local(micros: i64, ahead: i64, zone: &'z str) -> Option<TimeFields<'z>> {
+        Some(TimeFields::Local(DateTime::from_timestamp_micros(micros)?.naive_utc(), ahead, zone))
     }
 }
 
 /// Formats a time.
-pub(super) fn show(moment: Moment<'_>, template: &str) -> Result<String> {
+pub(super) fn show(fields: TimeFields<'_>, template: &str) -> Result<String> {
     let mut out = String::new();
     for part in parts(template) {
         match part {
             Part::Text(text) => out.push_str(text),
             Part::Exact => {}
             Part::Pattern(pattern) => {
-                let number = write_pattern(moment, pattern, &mut out)?;
+                let number = write_pattern(fields, pattern, &mut out)?;
                 if let (Some(number), Some(written)) = (number, pattern.ordinal) {
                     let ordinal = ordinal(number);
                     let upper = written.starts_with('T');
@@ -78,7 +78,7 @@ pub(super) fn ordinal(number: i64) -> &'static str {
 }
 
 /// Writes the value of a pattern; returns the number, if it is one.
-fn write_pattern(moment: Moment<'_>, pattern: Pattern<'_>, out: &mut String) -> Result<Option<i64>> {
+fn write_pattern(fields: TimeFields<'_>, pattern: Pattern<'_>, out: &mut String) -> Result<Option<i64>> {
     let Pattern { name: pattern, written, is_bare: bare, .. } = pattern;
     let digits = |number: i64, width: usize, out: &mut String| {
         let width = if bare { 0 } else { width };
@@ -87,10 +87,10 @@ fn write_pattern(moment: Moment<'_>, pattern: Pattern<'_>, out: &mut String) -> 
             if number < 0 { write!(out, "-{:0width$}", -number) } else { write!(out, "{number:0width$}") };
         Ok(Some(number))
     };
-    if let Some((number, width)) = number_of(moment, pattern) {
+    if let Some((number, width)) = number_of(fields, pattern) {
         return digits(number, width, out);
     }
-    let Moment::Wall(time, ahead, zone) = moment else {
+    let TimeFields::Local(time, ahead, zone) = fields else {
         return Err(Error::coded(
             "22007",
             format!("invalid format specification for an interval value: \"{written}\""),
@@ -168,13 +168,13 @@ fn shown_year(year: i32) -> i64 {
 }
 
 /// Number of a pattern, and its minimum number of digits.
-fn number_of(moment: Moment<'_>, pattern: &str) -> Option<(i64, usize)> {
-    let (micros_of_day, time) = match moment {
-        Moment::Wall(time, ..) => {
+fn number_of(fields: TimeFields<'_>, pattern: &str) -> Option<(i64, usize)> {
+    let (micros_of_day, time) = match fields {
+        TimeFields::Local(time, ..) => {
             let seconds = i64::from(time.num_seconds_from_midnight());
             (seconds * 1_000_000 + i64::from(time.nanosecond() / 1_000), Some(time))
         }
-        Moment::Interval(_, _, micros) => (micros, None),
+        TimeFields::Interval(_, _, micros) => (micros, None),
     };
     let (seconds, micros) = (micros_of_day / 1_000_000, micros_of_day % 1_000_000);
     let clock = match pattern {
@@ -195,7 +195,7 @@ fn number_of(moment: Moment<'_>, pattern: &str) -> Option<(i64, usize)> {
         return clock;
     }
     let Some(time) = time else {
-        let Moment::Interval(months, days, _) = moment else { return None };
+        let TimeFields::Interval(months, days, _) = fields else { return None };
         return match pattern {
             "YYYY" => Some((i64::from(months / 12), 4)),
             "MM" => Some((i64::from(months % 12), 2)),
@@ -255,7 +255,8 @@ mod tests {
     /// Expected values from PostgreSQL 15.
     #[test]
     fn times_are_shown_as_in_postgresql() {
-        let at = |text: &str, ahead| Moment::wall(parse_timestamp(text).unwrap(), ahead, "CEST").unwrap();
+        let at =
+            |text: &str, ahead| TimeFields::local(parse_timestamp(text).unwrap(), ahead, "CEST").unwrap();
         let afternoon = at("2024-03-05 14:07:09.123456", 0);
         for (template, expected) in [
             ("YYYY-MM-DD HH24:MI:SS", "2024-03-05 14:07:09"),
@@ -296,7 +297,7 @@ mod tests {
 
     #[test]
     fn intervals_have_hours_beyond_a_day_and_no_names() {
-        let interval = Moment::Interval(38, 15, 97_445_500_000);
+        let interval = TimeFields::Interval(38, 15, 97_445_500_000);
         for (template, expected) in [
             ("HH24:MI:SS", "27:04:05"),
             ("YYYY-MM-DD", "0003-02-15"),

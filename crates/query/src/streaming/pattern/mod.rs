@@ -13,7 +13,7 @@ pub(crate) mod planning;
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
-use crate::streaming::operators::{Computed, Flow, Translator, storage};
+use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
 use crate::streaming::pattern::expression::pattern_expression;
 use crate::streaming::pattern::planning::{PlannedExpression, PlannedPattern};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -38,7 +38,7 @@ impl Translator<'_> {
         // Only columns that are read: each row is stored until the watermark has passed it.
         let late = self.step.and_then(|step| step.late.table.clone());
         let read = columns_read(planned, &flow, time.column, late.is_some())?;
-        let columns = read.iter().map(|&column| -> Computed {
+        let columns = read.iter().map(|&column| -> ComputedColumn {
             (flow.stream.columns()[column].clone(), Box::new(ColumnExpression(column)))
         });
         let rows = flow.stream.project(columns.collect());

@@ -90,12 +90,12 @@ pub(crate) struct PatternOperator {
     /// Columns of the output: one for each measure.
     pub(crate) schema: SchemaRef,
     pub(crate) late: Option<LateRows>,
-    pub(crate) matching: Matching,
+    pub(crate) matching: PatternMatches,
 }
 
 /// Matches that are being formed, and those that are complete and not sent yet.
 #[derive(Default)]
-pub(crate) struct Matching {
+pub(crate) struct PatternMatches {
     runs: HashMap<PartitionKey, Run>,
     /// Partitions with a run, by the time of its first row.
     starts: BTreeSet<(EventTime, PartitionKey)>,
@@ -118,7 +118,7 @@ impl PatternOperator {
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
         let watermark = self.watermark.load(context)?;
         if !self.buffer.loaded {
-            self.matching = Matching::default();
+            self.matching = PatternMatches::default();
             self.buffer.load(context.transaction()?)?;
             self.take_until(watermark)?;
         }

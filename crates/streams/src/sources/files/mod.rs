@@ -16,7 +16,7 @@ mod reading;
 use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, READ_AHEAD_BATCHES_MAX};
 use crate::sources::files::pattern::FilePattern;
-use crate::sources::files::reading::Reading;
+use crate::sources::files::reading::ReadState;
 use crate::sources::{Next, Position, Source, SourceBatch, SplitPosition};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use entresol_tables::Column;
@@ -103,7 +103,7 @@ impl Source for FilesSource {
         let stop = Arc::new(AtomicBool::new(false));
         let csv = CsvFormat::new(self.files.path(), self.columns.clone());
         let mut reading =
-            Reading::new(self.files.clone(), self.format.clone(), csv, self.tails, Arc::clone(&stop));
+            ReadState::new(self.files.clone(), self.format.clone(), csv, self.tails, Arc::clone(&stop));
         reading.start_at(from, splits);
         let read = move || {
             if let Err(error) = reading.run(&sender) {

@@ -28,7 +28,7 @@ const FEW: usize = 16;
 const LIST_EVERY: Duration = Duration::from_millis(100);
 
 /// State of the reading.
-pub(super) struct Reading {
+pub(super) struct ReadState {
     files: FilePattern,
     format: FileFormat,
     csv: CsvFormat,
@@ -66,15 +66,15 @@ impl FileReader {
     }
 }
 
-impl Reading {
+impl ReadState {
     pub(super) fn new(
         files: FilePattern,
         format: FileFormat,
         csv: CsvFormat,
         tails: bool,
         stop: Arc<AtomicBool>,
-    ) -> Reading {
-        Reading { files, format, csv, tails, stop, splits: BTreeMap::new() }
+    ) -> ReadState {
+        ReadState { files, format, csv, tails, stop, splits: BTreeMap::new() }
     }
 
     /// Sets the positions to read from.

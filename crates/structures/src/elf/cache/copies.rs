@@ -221,7 +221,7 @@ pub(in crate::elf) enum Parent {
 
 /// List that a search did not find in the cache, although the one that it is below is there.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::elf) struct Missed {
+pub(in crate::elf) struct MissedList {
     pub(in crate::elf) parent: Parent,
     /// Word of the region that is to have its place.
     pub(in crate::elf) slot: usize,
@@ -251,7 +251,7 @@ pub(in crate::elf) trait Copies<'c> {
     fn wants(&mut self, child: u32) -> bool;
 
     /// Notes a list that may become a copy.
-    fn missed(&mut self, missed: Missed);
+    fn missed(&mut self, missed: MissedList);
 }
 
 /// No copies.
@@ -270,5 +270,5 @@ impl<'c> Copies<'c> for NoCopies {
         false
     }
 
-    fn missed(&mut self, _missed: Missed) {}
+    fn missed(&mut self, _missed: MissedList) {}
 }

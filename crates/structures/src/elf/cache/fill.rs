@@ -3,7 +3,7 @@
 //! Lists come in the order of their dimensions, or of the words below them, the most first. Only as many wait as could
 //! find room.
 
-use super::copies::{COPY, Missed, Parent, UNIT};
+use super::copies::{COPY, MissedList, Parent, UNIT};
 use super::encode::{children, copy_list, copy_root};
 use super::partition::Partition;
 use super::policy::{Candidate, FixedLists};
@@ -20,7 +20,7 @@ const COPY_BYTES_MIN: usize = 32;
 /// List that waits for room.
 #[derive(Debug, Clone, Copy)]
 struct WaitingList {
-    missed: Missed,
+    missed: MissedList,
     /// Words of it and what is below.
     words: u32,
     /// Entry of the first dimension that it is below.
@@ -59,7 +59,7 @@ impl Queue {
             let child = copy[*place];
             let next = places.get(order + 1).map_or(end, |next| copy[*next] & !MARK);
             let (parent, dimension, entry) = list(*place);
-            let missed = Missed { parent, slot: at + place, child, dimension };
+            let missed = MissedList { parent, slot: at + place, child, dimension };
             self.push(WaitingList { missed, words: next.saturating_sub(child & !MARK), entry });
         }
     }
@@ -143,7 +143,7 @@ impl ListCache {
             _ => 0,
         };
         while let Some(list) = queue.pop() {
-            let Missed { slot, child, dimension, .. } = list.missed;
+            let MissedList { slot, child, dimension, .. } = list.missed;
             let is_wanted = !is_full
                 && match self.options.policy.fixed {
                     Some(FixedLists::Levels(levels)) => dimension < usize::from(levels),

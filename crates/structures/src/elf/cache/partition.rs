@@ -5,9 +5,9 @@
 //! below it, which no search would find, go first.
 
 use super::arena::Arena;
-use super::copies::{COPY, CopyRegion, ENTRY, Missed, OFFSET, PLACE_MAX, Parent, REPLACEABLE, UNIT};
+use super::copies::{COPY, CopyRegion, ENTRY, MissedList, OFFSET, PLACE_MAX, Parent, REPLACEABLE, UNIT};
 use super::encode::{children, copy_list, words_below};
-use super::policy::{Candidate, ListReplacement, Notes, ReplaceLists, Uses};
+use super::policy::{Candidate, ListReplacement, Notes, ReplaceLists, UseCounts};
 use crate::elf::storage::ElfStorage;
 use crate::elf::{ElfShape, MARK};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -132,7 +132,7 @@ impl Partition {
         &mut self,
         elf: (&S, &ElfShape),
         fixed: &[AtomicU32],
-        missed: &Missed,
+        missed: &MissedList,
         copy: &mut Vec<u32>,
     ) {
         let list = Candidate { child: missed.child, words: words_below(elf.0, missed.child) };
@@ -146,7 +146,7 @@ impl Partition {
         &mut self,
         (storage, shape): (&S, &ElfShape),
         fixed: &[AtomicU32],
-        (missed, list): (&Missed, Candidate),
+        (missed, list): (&MissedList, Candidate),
         copy: &mut Vec<u32>,
     ) -> Option<usize> {
         let list_of = (missed.child, missed.dimension);
@@ -181,7 +181,7 @@ impl Partition {
         &words[slot as usize]
     }
 
-    fn is_missed(&self, fixed: &[AtomicU32], missed: &Missed) -> bool {
+    fn is_missed(&self, fixed: &[AtomicU32], missed: &MissedList) -> bool {
         self.entry_of(missed.parent).is_some_and(|parent| {
             self.slot(fixed, parent, missed.slot as u32).load(Ordering::Relaxed) == missed.child
         })
@@ -193,7 +193,7 @@ impl Partition {
         words: usize,
         list: Candidate,
         fixed: &[AtomicU32],
-        missed: &Missed,
+        missed: &MissedList,
     ) -> Option<(u32, usize)> {
         let mut taken = None;
         for _ in 0..EVICTIONS_MAX {
@@ -206,7 +206,7 @@ impl Partition {
             self.is_full = true;
             let (uses, now) = (&self.uses, self.clock.load(Ordering::Relaxed));
             let of = |number: u32| uses.get(number as usize).map_or(0, |uses| uses.load(Ordering::Relaxed));
-            let Some(victim) = self.policy.victim(list, &Uses { of: &of, now }) else { break };
+            let Some(victim) = self.policy.victim(list, &UseCounts { of: &of, now }) else { break };
             self.remove(victim, fixed);
             if self.entry_of(missed.parent).is_none() {
                 break;

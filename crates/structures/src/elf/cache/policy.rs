@@ -16,7 +16,7 @@
 //! The probability that a search for a tuple meets a list is the share of the tuples that are below it (Jibril et al.,
 //! 4.2). It is taken from the words of the list and what is below it, which the offsets of the lists tell.
 
-use super::replacement::{FirstIn, LeastFrequent, LeastLikely, LeastRecent, Naive, TwoQueues};
+use super::replacement::{FirstIn, LeastFrequent, LeastLikely, LeastRecent, NoReplacement, TwoQueues};
 use std::fmt;
 use std::str::FromStr;
 
@@ -69,7 +69,7 @@ pub(super) struct Candidate {
 }
 
 /// Uses of the copies of a partition by their numbers, and the time.
-pub(super) struct Uses<'u> {
+pub(super) struct UseCounts<'u> {
     pub(super) of: &'u dyn Fn(u32) -> u32,
     pub(super) now: u32,
 }
@@ -88,7 +88,7 @@ pub(super) trait ReplaceLists: Send + Sync + fmt::Debug {
     }
 
     /// Chooses a copy to make room for a list; none if the list should not become one.
-    fn victim(&mut self, list: Candidate, uses: &Uses<'_>) -> Option<u32>;
+    fn victim(&mut self, list: Candidate, uses: &UseCounts<'_>) -> Option<u32>;
 
     /// Notes a copy.
     fn insert(&mut self, number: u32, list: Candidate);
@@ -123,7 +123,7 @@ impl ListReplacement {
     /// Policy of a partition that may have so many copies.
     pub(super) fn start(self, copies_max: usize) -> Box<dyn ReplaceLists> {
         match self {
-            ListReplacement::Naive => Box::new(Naive),
+            ListReplacement::Naive => Box::new(NoReplacement),
             ListReplacement::Fifo => Box::new(FirstIn::default()),
             ListReplacement::Lru => Box::new(LeastRecent::default()),
             ListReplacement::Lfu => Box::new(LeastFrequent::default()),

@@ -3,7 +3,7 @@
 //! Searches only note uses, as numbers that they store without a lock. So the least recent and the least frequent copy
 //! are those of a few that are looked at, not of all (as in Redis). The other policies are exact.
 
-use super::policy::{Candidate, Notes, ReplaceLists, Uses};
+use super::policy::{Candidate, Notes, ReplaceLists, UseCounts};
 use std::collections::{BTreeSet, HashSet, VecDeque};
 
 /// Copies that are compared to find one to replace.
@@ -13,10 +13,10 @@ const NOWHERE: u32 = u32::MAX;
 
 /// No replacement.
 #[derive(Debug)]
-pub(super) struct Naive;
+pub(super) struct NoReplacement;
 
-impl ReplaceLists for Naive {
-    fn victim(&mut self, _list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
+impl ReplaceLists for NoReplacement {
+    fn victim(&mut self, _list: Candidate, _uses: &UseCounts<'_>) -> Option<u32> {
         None
     }
 
@@ -35,7 +35,7 @@ pub(super) struct FirstIn {
 }
 
 impl ReplaceLists for FirstIn {
-    fn victim(&mut self, _list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, _uses: &UseCounts<'_>) -> Option<u32> {
         while let Some((number, at)) = self.queue.front().copied() {
             if self.made.get(number as usize) == Some(&at) {
                 return Some(number);
@@ -119,7 +119,7 @@ impl ReplaceLists for LeastRecent {
         Notes::Recency
     }
 
-    fn victim(&mut self, _list: Candidate, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, uses: &UseCounts<'_>) -> Option<u32> {
         // The time since the last use is right when times begin at 0 again.
         self.0.least(|number| u32::MAX - uses.now.wrapping_sub((uses.of)(number)))
     }
@@ -142,7 +142,7 @@ impl ReplaceLists for LeastFrequent {
         Notes::Frequency
     }
 
-    fn victim(&mut self, _list: Candidate, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, _list: Candidate, uses: &UseCounts<'_>) -> Option<u32> {
         self.0.least(|number| (uses.of)(number))
     }
 
@@ -191,7 +191,7 @@ impl ReplaceLists for TwoQueues {
         false
     }
 
-    fn victim(&mut self, list: Candidate, uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, list: Candidate, uses: &UseCounts<'_>) -> Option<u32> {
         self.copies.victim(list, uses)
     }
 
@@ -212,7 +212,7 @@ pub(super) struct LeastLikely {
 }
 
 impl ReplaceLists for LeastLikely {
-    fn victim(&mut self, list: Candidate, _uses: &Uses<'_>) -> Option<u32> {
+    fn victim(&mut self, list: Candidate, _uses: &UseCounts<'_>) -> Option<u32> {
         let (words, number) = *self.by_words.first()?;
         (words < list.words).then_some(number)
     }

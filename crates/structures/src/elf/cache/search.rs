@@ -1,7 +1,7 @@
 //! Searches with the copies of a cache.
 
 use super::ListCache;
-use super::copies::{Copies, CopyKind, CopyRegion, Missed, REPLACEABLE};
+use super::copies::{Copies, CopyKind, CopyRegion, MissedList, REPLACEABLE};
 use super::partition::Partition;
 use crate::elf::lists::{ListView, is_mono};
 use crate::elf::search::{ElfSearch, Flow};
@@ -19,7 +19,7 @@ struct CopiesBelow<'c> {
     partition: Option<(&'c Partition, CopyRegion<'c>)>,
     /// Time of the search.
     now: u32,
-    missed: Vec<Missed>,
+    missed: Vec<MissedList>,
     gate: u32,
     mono_lists: bool,
     hits: u64,
@@ -57,7 +57,7 @@ impl<'c> Copies<'c> for CopiesBelow<'c> {
         is_seen && self.missed.len() < MISSED_MAX
     }
 
-    fn missed(&mut self, missed: Missed) {
+    fn missed(&mut self, missed: MissedList) {
         self.missed.push(missed);
     }
 }

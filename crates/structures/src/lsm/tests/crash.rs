@@ -4,8 +4,8 @@
 use super::super::{LsmOptions, LsmParameters, LsmTree, MergeAlgorithm, RunWriting};
 use super::{Content, Numbered, Operation, ROOT, apply, content, create, in_caller, open, probe_recovered};
 use entresol_memory::crash::{
-    Concurrent, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at, seeds,
-    take_turns,
+    ConcurrentRecorder, CrashOptions, CrashReport, MapOperation, Recorder, apply_to_key, check, check_at,
+    seeds, take_turns,
 };
 use entresol_memory::{Env, Error, Pool, PoolOffset};
 use std::sync::Arc;
@@ -47,7 +47,7 @@ fn run<K: Numbered>(
         }
         Ok(())
     };
-    check_at(options, history, recorder.moment(), move |pool, legal| {
+    check_at(options, history, recorder.legal_contents(), move |pool, legal| {
         let Some(tree) = open::<K>(pool, &for_states)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&tree)?)?;
         probe_recovered(pool, &tree)
@@ -93,7 +93,8 @@ fn keys_of_16_bytes_survive_every_fence_of_moves_and_merges() {
 fn two_writers_in_turns_leave_the_result_of_some_order() {
     let mut total = CrashReport::default();
     for seed in seeds(3) {
-        let recorder: Arc<Concurrent<u64, u64, Operation, Option<u64>>> = Concurrent::new(2, apply_to_key);
+        let recorder: Arc<ConcurrentRecorder<u64, u64, Operation, Option<u64>>> =
+            ConcurrentRecorder::new(2, apply_to_key);
         let recorded = Arc::clone(&recorder);
         let history = move |pool: &Arc<Pool>| {
             let tree = create::<u64>(pool, &SMALL, &in_caller())?;
@@ -119,7 +120,7 @@ fn two_writers_in_turns_leave_the_result_of_some_order() {
             take_turns(seed, vec![Box::new(writer(0)), Box::new(writer(1))]);
             Ok(())
         };
-        let report = check_at(&options(seed), history, recorder.moment(), move |pool, legal| {
+        let report = check_at(&options(seed), history, recorder.legal_contents(), move |pool, legal| {
             let Some(tree) = open::<u64>(pool, &in_caller())? else { return legal.judge(&Content::new()) };
             legal.judge(&content(&tree)?)?;
             probe_recovered(pool, &tree)

@@ -4,7 +4,7 @@
 //! faster one. It begins with the figure of the disk's profile, if there is one, which loads then outweigh. Memory:
 //! reading some cached pages from the first word to the last.
 
-use super::Cached;
+use super::CachedObject;
 use super::model::Bandwidths;
 use parking_lot::Mutex;
 use std::time::{Duration, Instant};
@@ -75,7 +75,7 @@ impl LoadMeter {
     }
 
     /// Bandwidths; none before the first load. Memory is at least as fast as storage.
-    pub(super) fn bandwidths(&self, sample: &[Cached]) -> Option<Bandwidths> {
+    pub(super) fn bandwidths(&self, sample: &[CachedObject]) -> Option<Bandwidths> {
         let storage = {
             let loads = self.loads.lock();
             let seconds = loads.busy.as_secs_f64();
@@ -83,8 +83,11 @@ impl LoadMeter {
         };
         let began = Instant::now();
         let bytes = sample.iter().map(|cached| match cached {
-            Cached::Page(page) => page.read_through(),
-            Cached::Summary(_) | Cached::ElfHead(_) | Cached::Elf(_) | Cached::ElfLists(_) => 0,
+            CachedObject::Page(page) => page.read_through(),
+            CachedObject::Summary(_)
+            | CachedObject::ElfHead(_)
+            | CachedObject::Elf(_)
+            | CachedObject::ElfLists(_) => 0,
         });
         let (bytes, seconds) = (bytes.sum::<usize>(), began.elapsed().as_secs_f64());
         let memory = if bytes > 0 && seconds > 0.0 { bytes as f64 / seconds } else { storage };

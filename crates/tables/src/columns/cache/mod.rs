@@ -51,7 +51,7 @@ const BUDGET_SHARE: u64 = 4;
 
 /// Cached object.
 #[derive(Debug, Clone)]
-pub(crate) enum Cached {
+pub(crate) enum CachedObject {
     Page(Arc<ColumnPage>),
     Summary(Arc<GroupSummary>),
     ElfHead(Arc<ElfHead>),
@@ -59,14 +59,14 @@ pub(crate) enum Cached {
     ElfLists(Arc<ElfLists>),
 }
 
-impl Cached {
+impl CachedObject {
     fn memory_bytes(&self) -> u64 {
         let bytes = match self {
-            Cached::Page(page) => page.memory_bytes(),
-            Cached::Summary(summary) => summary.memory_bytes(),
-            Cached::ElfHead(head) => head.memory_bytes(),
-            Cached::Elf(elf) => elf.memory_bytes(),
-            Cached::ElfLists(lists) => lists.memory_bytes(),
+            CachedObject::Page(page) => page.memory_bytes(),
+            CachedObject::Summary(summary) => summary.memory_bytes(),
+            CachedObject::ElfHead(head) => head.memory_bytes(),
+            CachedObject::Elf(elf) => elf.memory_bytes(),
+            CachedObject::ElfLists(lists) => lists.memory_bytes(),
         };
         (bytes + ENTRY_BYTES) as u64
     }
@@ -107,7 +107,7 @@ pub struct PageCacheStats {
 
 /// Objects and what decides about them.
 struct Pages {
-    frames: Frames<Cached>,
+    frames: Frames<CachedObject>,
     policy: CachePolicy,
     shares: Shares,
     /// Bytes that shares and summaries need, where the goal is the least memory.
@@ -217,12 +217,12 @@ impl PageCache {
     }
 
     /// Objects of a column, in no order. It does not count as a use.
-    pub(crate) fn of_column(&self, column: &ColumnKey) -> Vec<Cached> {
+    pub(crate) fn of_column(&self, column: &ColumnKey) -> Vec<CachedObject> {
         self.pages.lock().frames.of_column(column).cloned().collect()
     }
 
     /// Object with this key.
-    pub(crate) fn get(&self, key: &PageKey) -> Option<Cached> {
+    pub(crate) fn get(&self, key: &PageKey) -> Option<CachedObject> {
         let found = self.pages.lock().frames.get(key);
         let counter = if found.is_some() { &self.hits } else { &self.misses };
         counter.fetch_add(1, Ordering::Relaxed);
@@ -230,7 +230,7 @@ impl PageCache {
     }
 
     /// Adds an object, if there is room for it or can be made.
-    pub(crate) fn put(&self, key: PageKey, cached: Cached) {
+    pub(crate) fn put(&self, key: PageKey, cached: CachedObject) {
         let (bytes, max_bytes) = (cached.memory_bytes(), self.max_bytes());
         let mut pages = self.pages.lock();
         let needed = pages.needed_bytes.filter(|_| !key.column.is_of_summaries());
@@ -248,7 +248,7 @@ impl PageCache {
 
     /// Bandwidths of storage and memory; none before the first load.
     pub(crate) fn bandwidths(&self) -> Option<Bandwidths> {
-        let sample: Vec<Cached> =
+        let sample: Vec<CachedObject> =
             self.pages.lock().frames.values().take(loads::SAMPLE_PAGES).cloned().collect();
         self.loads.bandwidths(&sample)
     }

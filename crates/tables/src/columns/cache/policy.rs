@@ -12,7 +12,7 @@
 use super::frequency::LeastFrequent;
 use super::model::Shares;
 use super::page_key::PageKey;
-use super::proportional::Proportional;
+use super::proportional::ProportionalPolicy;
 use super::recency::{LeastRecent, MostRecent};
 use super::s3_fifo::S3Fifo;
 use super::two_queues::TwoQueues;
@@ -104,7 +104,7 @@ impl CachePolicy {
             CachePolicy::Lfu => Box::new(LeastFrequent::default()),
             CachePolicy::TwoQueues => Box::new(TwoQueues::default()),
             CachePolicy::S3Fifo => Box::new(S3Fifo::default()),
-            CachePolicy::Proportional(_) => Box::new(Proportional::default()),
+            CachePolicy::Proportional(_) => Box::new(ProportionalPolicy::default()),
         }
     }
 

@@ -33,7 +33,7 @@ enum PagePlace {
 
 /// Eviction by the shares of columns; see the [module](self).
 #[derive(Debug, Default)]
-pub(super) struct Proportional {
+pub(super) struct ProportionalPolicy {
     shares: Shares,
     columns: BTreeMap<ColumnKey, PageQueue>,
     /// Pages of columns without a share, in the order of use.
@@ -49,7 +49,7 @@ fn is_within(page: &PageKey, proportion: f64) -> bool {
     spread < proportion || proportion >= 1.0
 }
 
-impl Proportional {
+impl ProportionalPolicy {
     fn place(&self, page: &PageKey, bytes: u64) -> PagePlace {
         let Some(share) = self.shares.get(&page.column) else {
             return if self.shares.is_empty() { PagePlace::Share } else { PagePlace::Unshared };
@@ -68,7 +68,7 @@ impl Proportional {
     }
 }
 
-impl ReplacementPolicy for Proportional {
+impl ReplacementPolicy for ProportionalPolicy {
     fn hit(&mut self, page: &PageKey) {
         self.unshared.touch(page);
     }

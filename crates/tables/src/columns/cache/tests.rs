@@ -20,13 +20,13 @@ fn column(column: u16) -> ColumnKey {
     ColumnKey { store: STORE, column }
 }
 
-fn summary(keys: usize) -> Cached {
+fn summary(keys: usize) -> CachedObject {
     let block_keys = vec![entresol_structures::KeyBytes::new(); keys];
-    Cached::Summary(Arc::new(GroupSummary { columns: Vec::new(), block_keys }))
+    CachedObject::Summary(Arc::new(GroupSummary { columns: Vec::new(), block_keys }))
 }
 
 /// Cached object under the key of a page, of a few hundred bytes.
-fn object() -> Cached {
+fn object() -> CachedObject {
     summary(8)
 }
 

@@ -16,7 +16,7 @@ use arrow_array::Array;
 
 /// Maximum number of bins of a dimension.
 const BINS_MAX: usize = 1024;
-/// Maximum bytes of a bound that is a string: a longer one is cut, which is a bound still.
+/// Maximum bytes of a bound that is a string: a longer one is truncated, which is a bound still.
 const BOUND_BYTES_MAX: usize = 64;
 /// Rounds in which the greatest weight of a value is found.
 const WEIGHT_ROUNDS: usize = 4;

@@ -64,7 +64,7 @@ pub(crate) fn split(keys: &[u64], rows_max: usize, policy: SplitPolicy) -> Vec<R
             blocks.extend((rows > 0).then_some(from..end));
             continue;
         }
-        let at = from + cut(&keys[from..end], rows_max, policy).clamp(1, rows - 1);
+        let at = from + split_point(&keys[from..end], rows_max, policy).clamp(1, rows - 1);
         open.push((at, end));
         open.push((from, at));
     }
@@ -72,7 +72,7 @@ pub(crate) fn split(keys: &[u64], rows_max: usize, policy: SplitPolicy) -> Vec<R
 }
 
 /// Position of the first split of sorted keys.
-fn cut(keys: &[u64], rows_max: usize, policy: SplitPolicy) -> usize {
+fn split_point(keys: &[u64], rows_max: usize, policy: SplitPolicy) -> usize {
     let (first, last) = (keys[0], keys[keys.len() - 1]);
     // Half of the blocks that the rows fill.
     let share = (keys.len().div_ceil(rows_max) / 2) * keys.len() / keys.len().div_ceil(rows_max);

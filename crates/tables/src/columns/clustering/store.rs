@@ -227,7 +227,7 @@ impl ColumnStore {
             tx.write(self.state(), &key, Some(&scheme.to_bytes()))?;
             match tx.commit(Durability::None).map_err(Error::from) {
                 Ok(_) => return Ok(()),
-                // Of another writer, or of a definition that cuts off writers: then there is none yet.
+                // Of another writer, or of a definition that refuses older writers: then there is none yet.
                 Err(error) if error.is_conflict() && tries.next().is_some() => {}
                 Err(error) => return Err(error),
             }

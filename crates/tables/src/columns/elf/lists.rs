@@ -9,7 +9,7 @@
 //!
 //! Memory: the bytes of the lists, and while they are made as much again for those that wait.
 
-use crate::columns::cache::Cached;
+use crate::columns::cache::CachedObject;
 use crate::columns::cache::frames::ColumnUse;
 use crate::columns::cache::model::Share;
 use crate::columns::cache::page_key::{ColumnKey, PageKey};
@@ -102,7 +102,7 @@ impl ColumnStore {
     ) -> Result<Option<Arc<ElfLists>>> {
         let ElfCaching::Lists { policy, percent, mono_lists } = elf.caching else { return Ok(None) };
         let key = PageKey::of_elf_body(self.number(), elf.number, group);
-        if let Some(Cached::ElfLists(lists)) = self.cached(tx, &key) {
+        if let Some(CachedObject::ElfLists(lists)) = self.cached(tx, &key) {
             return Ok(Some(lists));
         }
         let bytes = 4 * head.words as usize / 100 * usize::from(percent);
@@ -113,7 +113,7 @@ impl ColumnStore {
         }
         tx.check_running()?;
         let lists = Arc::new(ElfLists(ListCache::new(found, options)));
-        self.put_cached(tx, key, Cached::ElfLists(Arc::clone(&lists)));
+        self.put_cached(tx, key, CachedObject::ElfLists(Arc::clone(&lists)));
         Ok(Some(lists))
     }
 
@@ -131,7 +131,7 @@ impl ColumnStore {
         }
         let mut all = ListCacheStats::default();
         for cached in self.cache().of_column(&column) {
-            if let Cached::ElfLists(lists) = cached {
+            if let CachedObject::ElfLists(lists) = cached {
                 all.add(&lists.0.stats());
             }
         }

@@ -7,7 +7,7 @@
 //!
 //! Row groups are removed by merges only, one at a time, and CREATE INDEX and DROP INDEX hold their lock.
 
-use crate::columns::cache::Cached;
+use crate::columns::cache::CachedObject;
 use crate::columns::cache::page_key::PageKey;
 use crate::columns::elf::{ElfHead, StoredElf, build};
 use crate::columns::group::{EntryKind, GroupSummary, RowGroup, elf_of, elf_range};
@@ -87,7 +87,7 @@ impl ColumnStore {
         }
         let key = EntryKind::Elf { number: elf.number, piece: 0 }.key(group);
         let cache_key = PageKey::of_elf_head(self.number(), elf.number, group);
-        if let Some(Cached::ElfHead(head)) = self.cached(tx, &cache_key) {
+        if let Some(CachedObject::ElfHead(head)) = self.cached(tx, &cache_key) {
             return Ok(Some(head));
         }
         let read = tx.read(self.state(), &key, |bytes| ElfHead::from_bytes(unsealed(bytes)?))?;
@@ -97,14 +97,14 @@ impl ColumnStore {
             return Ok(None);
         }
         let head = Arc::new(head);
-        self.put_cached(tx, cache_key, Cached::ElfHead(Arc::clone(&head)));
+        self.put_cached(tx, cache_key, CachedObject::ElfHead(Arc::clone(&head)));
         Ok(Some(head))
     }
 
     /// Body of an Elf, if it is in the cache.
     pub(crate) fn cached_elf(&self, tx: &Transaction, group: u32, elf: &StoredElf) -> Option<Arc<Elf>> {
         match self.cached(tx, &PageKey::of_elf_body(self.number(), elf.number, group)) {
-            Some(Cached::Elf(body)) => Some(body),
+            Some(CachedObject::Elf(body)) => Some(body),
             _ => None,
         }
     }
@@ -127,7 +127,7 @@ impl ColumnStore {
         }
         let body = Arc::new(body);
         let cache_key = PageKey::of_elf_body(self.number(), elf.number, group);
-        self.put_cached(tx, cache_key, Cached::Elf(Arc::clone(&body)));
+        self.put_cached(tx, cache_key, CachedObject::Elf(Arc::clone(&body)));
         Ok(body)
     }
 

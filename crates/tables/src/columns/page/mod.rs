@@ -34,7 +34,7 @@ pub(crate) use encode::encode_page;
 pub(crate) use values::ColumnValues;
 
 use crate::columns::doubles::{DoubleBlock, DoubleCoding, Exceptions, Precision, double_of, ordered_bits};
-use crate::columns::integers::{Decoded, Encoding, IntegerBlock};
+use crate::columns::integers::{DecodedInteger, Encoding, IntegerBlock};
 use crate::columns::symbols::SymbolTable;
 use crate::columns::texts::Dictionary;
 use crate::value::DataType;
@@ -241,7 +241,7 @@ impl ColumnPage {
     }
 
     /// Integers of a block, where it has some.
-    pub(crate) fn integers<T: Decoded>(&self, block: usize, out: &mut Vec<T>) {
+    pub(crate) fn integers<T: DecodedInteger>(&self, block: usize, out: &mut Vec<T>) {
         let Block { rows, integers, data, .. } = self.blocks[block];
         integers.decode(&self.words[data..], rows, out);
     }
@@ -294,7 +294,7 @@ impl ColumnPage {
     }
 
     /// Appends the integers of a block, or of the rows selected.
-    fn append_integers<T: Decoded>(&self, block: usize, selection: Option<&[u32]>, out: &mut Vec<T>) {
+    fn append_integers<T: DecodedInteger>(&self, block: usize, selection: Option<&[u32]>, out: &mut Vec<T>) {
         let Block { rows, integers, data, .. } = self.blocks[block];
         match selection {
             Some(selected) => integers.decode_at(&self.words[data..], rows, selected, out),

@@ -22,7 +22,7 @@
 
 use crate::mvcc::object::STORED_BYTES_MAX;
 use crate::mvcc::value_buffer::ValueBuffer;
-use crate::points::{CHAIN_CUT, CHAINED_VERSION};
+use crate::points::{CHAIN_TRUNCATED, CHAINED_VERSION};
 use crate::visibility::active::Snapshots;
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::visibility::snapshot::Snapshot;
@@ -65,14 +65,14 @@ pub(crate) struct Version<'p> {
 
 /// Versions to unlink from a chain.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Unlinked {
+pub(crate) struct UnlinkedVersions {
     /// Pointers to change: offset of the word, value.
     relinked: SmallVec<[(PoolOffset, PoolOffset); 1]>,
     /// Versions that nothing leads to afterwards.
     freed: SmallVec<[PoolOffset; 2]>,
 }
 
-impl Unlinked {
+impl UnlinkedVersions {
     pub(crate) fn is_empty(&self) -> bool {
         self.freed.is_empty()
     }
@@ -100,7 +100,7 @@ pub(crate) struct ChainCensus {
     /// Number of versions that some snapshot, now or later, may read; tombstones do not count.
     pub(crate) needed: usize,
     /// Versions that can be unlinked behind the first one.
-    pub(crate) pruned: Unlinked,
+    pub(crate) pruned: UnlinkedVersions,
 }
 
 impl<'p> Version<'p> {
@@ -304,8 +304,12 @@ impl<'p> Chain<'p> {
         invalid: &InvalidRanges,
         snapshots: &Snapshots,
     ) -> Result<ChainCensus, PoolOffset> {
-        let mut census =
-            ChainCensus { lives: false, newest: Timestamp::START, needed: 0, pruned: Unlinked::default() };
+        let mut census = ChainCensus {
+            lives: false,
+            newest: Timestamp::START,
+            needed: 0,
+            pruned: UnlinkedVersions::default(),
+        };
         // The last version that stays, and whether something behind it goes.
         let (mut stays, mut unlinks): (Option<Version<'p>>, bool) = (None, false);
         let mut dts = INFINITY;
@@ -356,7 +360,7 @@ impl<'p> Chain<'p> {
         let stays = all.len().saturating_sub(FREED_MAX);
         debug_assert!(!all.contains(&self.head), "the first version stays");
         let last = if stays == 0 { self.head } else { all[stays - 1] };
-        step(CHAIN_CUT, || publication.set(last.word(NEXT), 0));
+        step(CHAIN_TRUNCATED, || publication.set(last.word(NEXT), 0));
         all[stays..].iter().for_each(|&version| publication.free(version));
         stays == 0
     }
@@ -366,6 +370,10 @@ impl<'p> Chain<'p> {
         let mut changed = false;
         for version in self.walk().flatten() {
             if version.length() != VOID && invalid.contains(version.cts()) {
+                debug_assert!(
+                    version.cts() > Timestamp::START,
+                    "an invalid version has the timestamp of a commit"
+                );
                 version.words[LENGTH].store(VOID, Ordering::Release);
                 self.pool.flush(version.offset.word(LENGTH), 8);
                 changed = true;

@@ -76,8 +76,8 @@ impl ObjectLayout {
             return ObjectLayout::of_one(value_bytes);
         }
         let capacity = value_bytes.next_multiple_of(8);
-        let shapes = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| ObjectLayout { slots, capacity });
-        let mut fitting = shapes.filter(|layout| layout.bytes() as u64 <= OBJECT_BYTES_MAX);
+        let layouts = (VERSION_SLOTS_MIN..=slots).rev().map(|slots| ObjectLayout { slots, capacity });
+        let mut fitting = layouts.filter(|layout| layout.bytes() as u64 <= OBJECT_BYTES_MAX);
         fitting.next().unwrap_or(ObjectLayout { slots: VERSION_SLOTS_MIN, capacity })
     }
 
@@ -419,6 +419,10 @@ impl<'p> VersionedObject<'p> {
 
     /// Phase 1: takes slots that no snapshot reads out of use.
     pub(crate) fn clear(&self, dead: u64) {
+        debug_assert!(
+            u64::BITS - dead.leading_zeros() <= self.layout.slots as u32,
+            "only slots of the object are cleared: {dead:#x}"
+        );
         if dead != 0 {
             self.clear_unflushed(dead);
             flush_word(SLOT_CLEARED, || self.flush(BITMAP, 1));
@@ -440,6 +444,7 @@ impl<'p> VersionedObject<'p> {
     /// Makes the words of a slot ready to be stored to under a lock that others wait for: pages that were
     /// read only are copied now, and lines come.
     pub(crate) fn prepare_slot(&self, slot: usize, value_bytes: usize) {
+        debug_assert!(slot < self.layout.slots, "the object has no slot {slot}");
         let last = self.value_at(slot) + value_bytes.div_ceil(8);
         for word in [HEADERS + 2 * slot, last].map(|word| &self.words[word]) {
             let value = word.load(Ordering::Relaxed);
@@ -566,6 +571,7 @@ impl<'p> VersionedObject<'p> {
     }
 
     fn store_end(&self, slot: usize, dts: Timestamp) {
+        debug_assert!(slot < self.layout.slots, "the object has no slot {slot}");
         self.words[HEADERS + 2 * slot + 1].store(dts.stored(), Ordering::Release);
         flush_word(VERSION_END, || self.flush(HEADERS + 2 * slot + 1, 1));
     }
@@ -650,6 +656,10 @@ impl<'p> VersionedObject<'p> {
     }
 
     fn flush(&self, word: usize, words: usize) {
+        debug_assert!(
+            word + words <= self.words.len(),
+            "the flushed words {word} + {words} are of the object"
+        );
         self.pool.flush(self.word_offset(word), 8 * words);
     }
 }

@@ -23,7 +23,7 @@ pub(crate) mod checksums;
 pub(crate) mod dirty;
 pub(crate) mod policy;
 
-use super::Shared;
+use super::JournalState;
 use super::hook::{self, HookPoint};
 use super::position::JournalPosition;
 use super::writing::buffer::AlignedBuffer;
@@ -31,7 +31,7 @@ use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
 use crate::mapping::PAGE_BYTES;
 use crate::order::step;
-use crate::placement::Writing;
+use crate::placement::WriteSettings;
 use crate::points::{PAGES_AFTER_JOURNAL, POSITION_AFTER_PAGES};
 use std::sync::atomic::Ordering;
 
@@ -43,7 +43,7 @@ const BATCH_PAGES_MAX: usize = BATCH_BYTES / PAGE_BYTES as usize + 512;
 /// once, the file splits it further.
 const RUN_PAGES_MAX: usize = 256;
 
-impl Shared {
+impl JournalState {
     /// Brings the pool file up to date with everything appended before the call.
     pub(super) fn checkpoint(&self) -> Result<()> {
         let _alone = self.checkpointing.lock();
@@ -76,11 +76,12 @@ impl Shared {
     }
 
     /// Write settings of checkpoints: those of the profile, or defaults that suit most drives.
-    pub(super) fn writing(&self) -> Writing {
+    pub(super) fn writing(&self) -> WriteSettings {
         let is_parallel = self.pages_file.writes_in_parallel();
-        let plain = Writing { piece_bytes: RUN_PAGES_MAX * PAGE_BYTES as usize, ..Writing::UNCALIBRATED };
-        let how = self.writing.unwrap_or(if is_parallel { Writing::UNCALIBRATED } else { plain });
-        Writing { at_once: if is_parallel { how.at_once } else { 1 }, ..how }
+        let plain =
+            WriteSettings { piece_bytes: RUN_PAGES_MAX * PAGE_BYTES as usize, ..WriteSettings::UNCALIBRATED };
+        let how = self.writing.unwrap_or(if is_parallel { WriteSettings::UNCALIBRATED } else { plain });
+        WriteSettings { at_once: if is_parallel { how.at_once } else { 1 }, ..how }
     }
 
     fn copy_pages(&self) -> Result<()> {

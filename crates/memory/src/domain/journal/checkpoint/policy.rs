@@ -8,7 +8,7 @@
 
 use crate::domain::journal::checkpoint::dirty::PageCount;
 use crate::domain::journal::residency::Residency;
-use crate::domain::journal::{Gate, JournalOptions, Shared};
+use crate::domain::journal::{Gate, JournalOptions, JournalState};
 use std::sync::atomic::Ordering;
 
 /// Maximum duration of replaying a byte of journal, on a device that reads a gigabyte a second.
@@ -94,7 +94,7 @@ impl CheckpointPolicy {
     }
 }
 
-impl Shared {
+impl JournalState {
     /// Bytes that a recovery would read, and pages that it would touch.
     fn backlog(&self) -> (u64, PageCount) {
         let appended =

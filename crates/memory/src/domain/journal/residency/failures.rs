@@ -152,12 +152,12 @@ fn a_full_disk_while_pages_go_loses_nothing() {
     done.check(&pool, "opened again");
 }
 
-const DIRECTORY: &str = "ENTRESOL_TEST_CUT_SHORT";
-const CUT_AT: u64 = 2 << 20;
+const DIRECTORY: &str = "ENTRESOL_TEST_TRUNCATED";
+const TRUNCATED_AT: u64 = 2 << 20;
 
 #[test]
 #[ignore = "made to die: a_page_that_cannot_be_read_back_ends_the_process runs it, in a process of its own"]
-fn dies_of_a_file_that_was_cut_short() {
+fn dies_of_a_file_that_was_truncated() {
     let dir = std::env::var(DIRECTORY).unwrap();
     let dir = Path::new(&dir);
     // All fits, so no checkpoint moves pages to the file after it was copied.
@@ -174,7 +174,7 @@ fn dies_of_a_file_that_was_cut_short() {
     let file = dir.join("pool.entresol");
     std::fs::copy(&file, dir.join("before")).unwrap();
     println!("objects {objects:?}");
-    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(CUT_AT).unwrap();
+    std::fs::OpenOptions::new().write(true).open(&file).unwrap().set_len(TRUNCATED_AT).unwrap();
     let read: u64 = objects.iter().map(|object| pool.word(*object).load(Ordering::Relaxed)).sum();
     println!("survived: {read}");
 }
@@ -186,13 +186,13 @@ fn a_page_that_cannot_be_read_back_ends_the_process() {
     std::fs::create_dir(&db).unwrap();
     let module = module_path!().split_once("::").unwrap().1;
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", &format!("{module}::dies_of_a_file_that_was_cut_short")]);
+    command.args(["--exact", &format!("{module}::dies_of_a_file_that_was_truncated")]);
     let output = command.args(["--ignored", "--nocapture"]).env(DIRECTORY, &db).output().unwrap();
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{out} {err}");
     let line = err.lines().find(|line| line.starts_with("entresol: the page at byte ")).expect(&err);
     let byte = line.split_whitespace().nth(5).unwrap().parse::<u64>().unwrap();
-    assert!(byte >= CUT_AT, "{line}");
+    assert!(byte >= TRUNCATED_AT, "{line}");
     assert!(line.contains(&db.join("pool.entresol").display().to_string()), "{line}");
     assert!(line.contains("cannot be read back") && line.contains("open the database again"), "{line}");
     // The short file is refused by name; with its bytes back, everything acknowledged is there.

@@ -28,7 +28,7 @@ mod replacement;
 mod single_faults;
 mod sweep;
 
-use super::Shared;
+use super::JournalState;
 use crate::budget::{MemoryBudget, MemoryConsumer, Shrink};
 use crate::fault::WatchedPool;
 use crate::mapping::{Mapping, PAGE_BYTES};
@@ -134,7 +134,7 @@ impl Residency {
     }
 
     /// Brings the pool down to its part of the budget, if it is above; returns the time until the next check.
-    fn look(&self, shared: &Shared) -> Duration {
+    fn look(&self, shared: &JournalState) -> Duration {
         let mapped = shared.mapping.mapped_bytes();
         let target = self.memory.elastic_target_of(self.observed.load(Ordering::Relaxed));
         // Early enough that not all pages have changed when the pool reaches its part.
@@ -186,24 +186,24 @@ impl Residency {
 
     /// Evicts all clean pages of the pool; for tests of what may be evicted.
     #[cfg(test)]
-    pub(super) fn drop_all_clean(&self, shared: &Shared) -> u64 {
+    pub(super) fn drop_all_clean(&self, shared: &JournalState) -> u64 {
         self.sweeper.lock().drop_all_clean(shared)
     }
 
     /// Installs huge pages wherever that is possible; for tests of what that must not change. Returns their
     /// number.
     #[cfg(all(test, not(feature = "mutants")))]
-    pub(super) fn make_all_huge(&self, shared: &Shared) -> u64 {
+    pub(super) fn make_all_huge(&self, shared: &JournalState) -> u64 {
         self.sweeper.lock().make_all_huge(shared)
     }
 
     #[cfg(test)]
-    pub(super) fn stored_pages(&self, shared: &Shared) -> u64 {
+    pub(super) fn stored_pages(&self, shared: &JournalState) -> u64 {
         self.sweeper.lock().stored_pages(&shared.mapping)
     }
 }
 
-impl Shared {
+impl JournalState {
     /// Returns true while a fault loads one page, and not its neighbours.
     pub(super) fn loads_single_pages(&self) -> bool {
         self.residency.as_ref().is_some_and(|residency| residency.loads_single_pages.load(Ordering::Relaxed))
@@ -230,14 +230,14 @@ impl Drop for Residency {
     }
 }
 
-impl Shrink for Shared {
+impl Shrink for JournalState {
     fn shrink(&self) {
         self.background.wake_keeper();
     }
 }
 
 /// Main function of the thread that keeps the pool within its budget.
-pub(super) fn keeper(shared: &Shared) {
+pub(super) fn keeper(shared: &JournalState) {
     let Some(residency) = &shared.residency else { return };
     // If pages are loaded faster than they are evicted, the budget is exceeded: raises the priority, where
     // the system allows it.

@@ -12,7 +12,7 @@ use crate::domain::journal::position::{AtomicPosition, JournalPosition};
 use crate::domain::journal::writing::buffer::AlignedBuffer;
 use crate::domain::journal::writing::frame::{FRAME_HEADER_WORDS, for_each_record, record_head};
 use crate::domain::journal::writing::stage::{self, NoteResult};
-use crate::domain::journal::{Gate, Shared};
+use crate::domain::journal::{Gate, JournalState};
 use crate::error::Result;
 use crate::offset::PoolOffset;
 use crate::order::{step, value};
@@ -44,21 +44,21 @@ pub(crate) struct FullBuffer {
 pub(crate) struct Appender {
     /// Position behind the last record. Changed under the lock.
     pub(crate) appended: AtomicPosition,
-    pub(crate) active: SpinLock<Active>,
+    pub(crate) active: SpinLock<AppendState>,
 }
 
 impl Appender {
     pub(crate) fn new(payload_bytes_max: usize, appended: JournalPosition) -> Appender {
-        const { assert!(size_of::<AtomicPosition>() + size_of::<SpinLock<Active>>() <= 64, "it is one line") };
+        const { assert!(size_of::<AtomicPosition>() + size_of::<SpinLock<AppendState>>() <= 64, "it is one line") };
         Appender {
             appended: AtomicPosition::new(appended),
-            active: SpinLock::new(Active::new(payload_bytes_max)),
+            active: SpinLock::new(AppendState::new(payload_bytes_max)),
         }
     }
 }
 
 /// State under the append lock.
-pub(crate) struct Active {
+pub(crate) struct AppendState {
     payload_words: usize,
     pub(crate) flushes: u64,
     /// State that changes with a buffer, not with an append: lines that stay in all appenders' caches.
@@ -76,8 +76,8 @@ struct Buffers {
     count: usize,
 }
 
-impl Active {
-    pub(crate) fn new(payload_bytes_max: usize) -> Active {
+impl AppendState {
+    pub(crate) fn new(payload_bytes_max: usize) -> AppendState {
         assert!(
             payload_bytes_max > 0 && payload_bytes_max.is_multiple_of(8),
             "a buffer has room for words: {payload_bytes_max} bytes"
@@ -92,7 +92,7 @@ impl Active {
             free,
             count: 2,
         };
-        Active { payload_words: 0, flushes: 0, buffers: Box::new(CachePadded::new(buffers)) }
+        AppendState { payload_words: 0, flushes: 0, buffers: Box::new(CachePadded::new(buffers)) }
     }
 
     /// Records of the active buffer from a word on.
@@ -118,7 +118,7 @@ impl Active {
     }
 
     /// Oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
-    /// buffer at a time and returns it with [`Active::give_back`].
+    /// buffer at a time and returns it with [`AppendState::give_back`].
     pub(crate) fn take_oldest(&mut self) -> Option<FullBuffer> {
         if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
@@ -177,7 +177,7 @@ impl Active {
     }
 }
 
-impl Shared {
+impl JournalState {
     /// Notes the ranges for the next fence of this thread, or appends them.
     #[inline]
     pub(crate) fn flush(&self, ranges: &[(PoolOffset, usize)]) {
@@ -393,7 +393,7 @@ impl Shared {
     /// Makes room for `words` in the buffer and lets `fill` write them, all under the append lock. False if
     /// the journal has failed or is closed.
     #[inline]
-    fn append(&self, words: usize, fill: impl FnOnce(&mut Active, usize)) -> bool {
+    fn append(&self, words: usize, fill: impl FnOnce(&mut AppendState, usize)) -> bool {
         assert!(
             words <= self.append_words_max,
             "an append of {words} words does not fit the journal's buffer"

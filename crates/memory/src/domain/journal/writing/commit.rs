@@ -22,7 +22,7 @@
 use crate::domain::journal::background::PoisonOnPanic;
 use crate::domain::journal::position::JournalPosition;
 use crate::domain::journal::writing::frame;
-use crate::domain::journal::{Shared, Writer};
+use crate::domain::journal::{JournalState, Writer};
 use crate::error::{Error, Result};
 use crate::order::step;
 use crate::points::JOURNAL_SYNCED;
@@ -195,7 +195,7 @@ impl Rounds {
     }
 }
 
-impl Shared {
+impl JournalState {
     /// Writes everything appended before the call; returns a position up to which it is written.
     pub(crate) fn write_out(&self) -> Result<JournalPosition> {
         let mut writer = self.writer.lock();
@@ -326,7 +326,7 @@ impl Shared {
 }
 
 /// Guard that ends the round also when its leader panics.
-struct EndOfRound<'s>(&'s Shared);
+struct EndOfRound<'s>(&'s JournalState);
 
 impl Drop for EndOfRound<'_> {
     fn drop(&mut self) {

@@ -1,7 +1,7 @@
 //! Room in the journal: admission of appenders while the device is behind.
 //!
 //! An appender may hold latches of leaves, for which readers wait that need nothing of the journal. So a
-//! caller that is about to change something calls [`Shared::wait_for_room`] before it takes the first latch,
+//! caller that is about to change something calls [`JournalState::wait_for_room`] before it takes the first latch,
 //! and waits there: while the journal is at its maximum, for a checkpoint; while the maximum number of
 //! buffers is full, for a write of one, which it makes itself. Appending then takes from a reserve: half as
 //! much journal again, and 16 buffers. The appends between two such calls are an operation on an index or a
@@ -10,13 +10,13 @@
 
 use crate::domain::journal::writing::append::{BUFFERS_MAX, BUFFERS_WITH_RESERVE};
 use crate::domain::journal::writing::buffer::AlignedBuffer;
-use crate::domain::journal::{Gate, Shared};
+use crate::domain::journal::{Gate, JournalState};
 use crate::error::Result;
 use std::sync::atomic::Ordering;
 
 const _: () = assert!(BUFFERS_MAX < BUFFERS_WITH_RESERVE, "there is a reserve");
 
-impl Shared {
+impl JournalState {
     /// Waits until there is room for what the caller is about to append; the caller holds nothing that others
     /// wait for. Returns also when the journal has failed or is closed.
     #[inline]

@@ -15,7 +15,7 @@
 //! # Invariants
 //!
 //! - The access covers every row that passes the filters.
-//! - It covers *only* rows that pass a filter which [`Analysis::coverage`] calls `Exact`. More filters never
+//! - It covers *only* rows that pass a filter which [`Analysis::coverage`] calls `ExactOperation`. More filters never
 //!   make an exact one inexact (tested). The optimizer may still rewrite a filter after it asked, so the scan
 //!   must apply all filters that are not exact in the end.
 //! - Keys and ranges are sorted, without duplicates or overlaps: rows come in key order, each once.

@@ -78,7 +78,7 @@ fn entry_of(page: &[u8]) -> u32 {
 pub(crate) enum ContentMatch {
     Same,
     Other,
-    /// No checkpoint has written the page, or its blocks were given back.
+    /// No checkpoint has written the page, or its blocks were released.
     Never,
     /// The entries are locked by another thread.
     NotKnown,
@@ -336,6 +336,7 @@ impl Checksums {
             if word.load(Ordering::Acquire) & bit == 0 {
                 // Damage is noted and stays so; the page is written all the same: other data may be on it.
                 self.verify_page(u64::from(*page))?;
+                debug_assert_ne!(bit, 0, "page {page} has its bit");
                 word.fetch_or(bit, Ordering::AcqRel);
             }
         }

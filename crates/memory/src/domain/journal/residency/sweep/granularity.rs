@@ -5,7 +5,7 @@
 //! a window; from then on it is like a new extent. This is done while the pool fits with room to spare, a
 //! little at a time.
 
-use super::super::super::Shared;
+use super::super::super::JournalState;
 use super::SingleFaults;
 use super::{RestrictedPages, SLICE_BYTES_MAX, SLICE_PAGES_MAX, Sweeper};
 use crate::fault::Window;
@@ -54,7 +54,7 @@ impl Sweeper {
     /// Installs huge pages in the place of some slices of the file that are almost completely in memory,
     /// while all fits. True if there may be more. Pools that were opened again are then as fast as new ones,
     /// whose extents are huge pages from the beginning.
-    pub(in super::super) fn make_huge(&mut self, shared: &Shared) -> bool {
+    pub(in super::super) fn make_huge(&mut self, shared: &JournalState) -> bool {
         let mapping = &*shared.mapping;
         let slices = (self.opened_bytes.min(mapping.mapped_bytes()) / self.slice_bytes) as usize;
         if !self.has_huge_pages || self.slice_bytes != SLICE_BYTES_MAX || !self.may_open_windows() {
@@ -85,13 +85,13 @@ impl Sweeper {
     }
 
     #[cfg(all(test, not(feature = "mutants")))]
-    pub(in super::super) fn make_all_huge(&mut self, shared: &Shared) -> u64 {
+    pub(in super::super) fn make_all_huge(&mut self, shared: &JournalState) -> u64 {
         self.huge_hand = 0;
         while self.make_huge(shared) {}
         self.huge.iter().map(|bits| u64::from(bits.count_ones())).sum()
     }
 
-    fn make_slice_huge(&mut self, shared: &Shared, range: &Range<u64>) {
+    fn make_slice_huge(&mut self, shared: &JournalState, range: &Range<u64>) {
         let mapping = &*shared.mapping;
         let slice = (range.start / self.slice_bytes) as usize;
         for bits in [&mut self.huge, &mut self.replaced] {

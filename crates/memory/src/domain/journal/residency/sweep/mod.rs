@@ -11,7 +11,7 @@
 
 mod granularity;
 
-use super::super::Shared;
+use super::super::JournalState;
 use super::super::checkpoint::checksums::ContentMatch;
 use super::super::writing::buffer::AlignedBuffer;
 use super::pages::{PageMap, PageState, ProcessMemory};
@@ -226,7 +226,7 @@ impl Sweeper {
     /// Evicts pages until the pool has at most `low` bytes, or no more can be evicted; returns its bytes
     /// then, and true if any page was evicted. While it has more than `target`, or after a complete turn, no
     /// page stays for its turns.
-    pub(super) fn sweep(&mut self, shared: &Shared, low: u64, target: u64) -> (u64, bool) {
+    pub(super) fn sweep(&mut self, shared: &JournalState, low: u64, target: u64) -> (u64, bool) {
         let mapping = &shared.mapping;
         let slices = self.slices(mapping);
         let mut resident = self.estimate(mapping);
@@ -302,7 +302,7 @@ impl Sweeper {
     /// Evicts all pages that may be evicted; returns the number of pages evicted since the last call, by any
     /// thread.
     #[cfg(test)]
-    pub(super) fn drop_all_clean(&mut self, shared: &Shared) -> u64 {
+    pub(super) fn drop_all_clean(&mut self, shared: &JournalState) -> u64 {
         let slices = 0..self.slices(&shared.mapping);
         let count: u64 = slices.map(|slice| self.visit(shared, slice, true) as u64).sum();
         count + std::mem::take(&mut self.evicted)
@@ -322,7 +322,7 @@ impl Sweeper {
     }
 
     /// Evicts pages of a slice; returns their number.
-    fn visit(&mut self, shared: &Shared, slice: usize, urgent: bool) -> usize {
+    fn visit(&mut self, shared: &JournalState, slice: usize, urgent: bool) -> usize {
         let mapping = &*shared.mapping;
         let range = self.range(slice);
         let present = self.read(mapping, &range);
@@ -350,7 +350,7 @@ impl Sweeper {
     }
 
     /// Chooses pages to evict, by what is known without a window.
-    fn choose(&mut self, shared: &Shared, first: u64, of_file: bool, urgent: bool) {
+    fn choose(&mut self, shared: &JournalState, first: u64, of_file: bool, urgent: bool) {
         self.chosen.clear();
         self.strays.clear();
         if !of_file {
@@ -372,7 +372,7 @@ impl Sweeper {
     }
 
     /// Evicts the chosen pages of a slice of the file that are clean within a window.
-    fn evict_chosen(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
+    fn evict_chosen(&mut self, shared: &JournalState, range: &Range<u64>) -> usize {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
         let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
@@ -406,7 +406,7 @@ impl Sweeper {
     }
 
     /// Replaces a slice of zeroed memory by the file, if at least half of its pages are clean.
-    fn replace(&mut self, shared: &Shared, range: &Range<u64>) -> usize {
+    fn replace(&mut self, shared: &JournalState, range: &Range<u64>) -> usize {
         let mapping = &*shared.mapping;
         let first = range.start / PAGE_BYTES;
         let Some(_window) = Window::open(&self.addresses(mapping, range)) else { return 0 };
@@ -499,7 +499,7 @@ impl Sweeper {
     }
 
     /// Marks pages that differ from the file without a mark for the second time in a row.
-    fn note_strays(&mut self, shared: &Shared, first: u64) {
+    fn note_strays(&mut self, shared: &JournalState, first: u64) {
         for index in 0..self.strays.len() {
             let page = first + u64::from(self.strays[index]);
             if self.is_stray_again(page as usize) {
@@ -526,7 +526,7 @@ fn copied<'b>(mapping: &Mapping, page: u64, to: &'b mut AlignedBuffer) -> &'b [u
 
 /// Panics if a page that is about to be evicted differs from the file: a store would be lost.
 fn compare_with_file(
-    shared: &Shared,
+    shared: &JournalState,
     first: u64,
     pages: &[PageState],
     chosen: &[u16],
