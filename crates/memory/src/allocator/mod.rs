@@ -452,6 +452,7 @@ impl Allocator {
     }
 
     fn give_to_slabs(&self, class: usize, offsets: &[PoolOffset]) {
+        debug_assert!(offsets.iter().all(|offset| !offset.is_null()), "freed objects have a place");
         let mut slabs = self.classes[class].lock();
         offsets.iter().for_each(|offset| slabs.free_object(*offset));
         if slabs.empty_count() > empty_slabs_kept(slabs.counts().0) {
@@ -522,6 +523,10 @@ impl Allocator {
         if batch.is_empty() {
             return;
         }
+        debug_assert!(
+            bytes_by_class(&batch).iter().sum::<u64>() > 0,
+            "objects that wait for readers have a size"
+        );
         for (bytes, waiting) in bytes_by_class(&batch).iter().zip(&self.waiting_bytes) {
             if *bytes > 0 {
                 waiting.fetch_add(*bytes, Ordering::Relaxed);

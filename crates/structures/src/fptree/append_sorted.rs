@@ -107,6 +107,7 @@ impl<K: TreeKey> FpTree<K> {
 
 impl<K: TreeKey> FreshLeaf<'_, K> {
     fn finish(self, next: PoolOffset) {
+        debug_assert_ne!(self.bitmap, 0, "a leaf that is built has entries");
         self.leaf.complete_fresh(self.bitmap, self.low, next);
         self.leaf.flush_whole(BUILT_LEAF);
     }

@@ -194,6 +194,7 @@ impl<K: TreeKey> FpTree<K> {
             Self::empty_leaf(pool, &leaf, free_values)?;
             let mut publication = pool.publication();
             let next = leaf.next();
+            debug_assert_ne!(next, first, "a leaf is not its own next");
             if !next.is_null() {
                 // The low key of the new first leaf is not needed any more.
                 K::release(Self::sound_leaf_at(pool, next)?.low(), &mut publication);

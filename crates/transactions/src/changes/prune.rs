@@ -37,6 +37,10 @@ impl StateContext {
                 continue;
             }
             let horizon = Timestamp::from_nanoseconds(now_ns).minus(retention_ns).min(self.visible_up_to());
+            debug_assert!(
+                horizon <= self.visible_up_to(),
+                "changes that no snapshot has seen yet stay: {horizon}"
+            );
             let parts = self.prune_log(&log, horizon)?;
             pruned += parts as u64;
             if parts < PARTS_PER_STEP {

@@ -1,7 +1,7 @@
 //! The histories of states in the directory.
 
 use super::table::{ENTRIES_MAX, SEGMENT_ENTRIES, TableKind};
-use super::{DROPPING_HISTORY, Directory, FREE, WORD};
+use super::{DROPPING_HISTORY, Directory, ENTRY_WORDS, FREE, WORD};
 use crate::{Error, Result, StateId, Timestamp};
 use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::Ordering;
@@ -51,13 +51,20 @@ impl Directory {
 
     /// Adds a history to the publication that allocates its index and adds its state.
     pub(crate) fn add_history(&self, entry: &HistoryEntry, publication: &mut Publication<'_>) {
+        debug_assert_ne!(entry.id, entry.of, "a history is a state of its own");
         let offset = self.history_offset(entry.of);
+        debug_assert_eq!(self.word(offset).load(Ordering::Acquire), FREE, "{} has no history yet", entry.of);
         publication.set(offset.plus(WORD), entry.horizon.stored());
         publication.set(offset.plus(2 * WORD), entry.retention_ns);
         publication.set(offset, u64::from(entry.id.0) + 1);
     }
 
     pub(super) fn end_history(&self, state: StateId, history: StateId, publication: &mut Publication<'_>) {
+        debug_assert_eq!(
+            self.word(self.history_offset(state)).load(Ordering::Acquire),
+            u64::from(history.0) + 1,
+            "the history that ends is that of {state}"
+        );
         publication.set(self.history_offset(state), FREE);
         publication.set(self.state_offset(history), DROPPING_HISTORY);
     }
@@ -81,6 +88,15 @@ impl Directory {
     }
 
     fn set_history_word(&self, state: StateId, word: u64, value: u64) {
+        debug_assert!(
+            (1..ENTRY_WORDS as u64).contains(&word),
+            "the first word says whether there is a history"
+        );
+        debug_assert_ne!(
+            self.word(self.history_offset(state)).load(Ordering::Acquire),
+            FREE,
+            "{state} has a history"
+        );
         let offset = self.history_offset(state).plus(word * WORD);
         self.word(offset).store(value, Ordering::Release);
         self.pool.flush(offset, WORD as usize);

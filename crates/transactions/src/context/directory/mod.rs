@@ -214,6 +214,7 @@ impl Directory {
         for (word, value) in pool.words(header, values.len()).iter().zip(values) {
             word.store(value, Ordering::Relaxed);
         }
+        debug_assert!(pool.root(ROOT).is_none(), "a pool has one state context");
         pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
@@ -276,6 +277,11 @@ impl Directory {
         if self.try_extension_offset().is_some() {
             return Ok(());
         }
+        debug_assert_eq!(
+            self.word(self.header.word(EXTENSION_WORD)).load(Ordering::Acquire),
+            0,
+            "an extension is made once"
+        );
         let mut publication = self.pool.publication();
         let extension = zeros(&self.pool, &mut publication, EXTENSION_WORDS)?;
         publication.set(self.header.word(FORMAT_WORD), FORMAT_EXTENDED);
@@ -294,6 +300,11 @@ impl Directory {
                 self.extension_offset().word(kind.extension_word(segment))
             }
         };
+        debug_assert_eq!(
+            self.word(place).load(Ordering::Acquire),
+            0,
+            "segment {segment} of {kind:?} is made once"
+        );
         let mut publication = self.pool.publication();
         let offset = zeros(&self.pool, &mut publication, SEGMENT_WORDS)?;
         publication.barrier(SEGMENT_WITH_ITS_PLACE);
@@ -310,6 +321,7 @@ impl Directory {
         if table.try_offset(index).is_none() {
             self.add_segment(kind, index / SEGMENT_ENTRIES)?;
         }
+        assert!(table.try_offset(index).is_some(), "entry {index} of {kind:?} has its segment");
         Ok(index)
     }
 
@@ -336,6 +348,7 @@ impl Directory {
     pub(crate) fn create_group(&self, protocol: Protocol) -> Result<GroupId> {
         let group = GroupId(self.free_entry(TableKind::Groups, "state group")? as u32);
         let offset = self.group_offset(group);
+        debug_assert_eq!(self.word(offset).load(Ordering::Acquire), FREE, "the entry of {group} is free");
         let mut publication = self.pool.publication();
         publication.set(offset.plus(WORD), 0);
         publication.set(offset.plus(2 * WORD), 0);
@@ -407,6 +420,12 @@ impl Directory {
     /// Adds the entry of a new state to the publication that allocates its index.
     pub(crate) fn add_state(&self, entry: &StateEntry, publication: &mut Publication<'_>) {
         let offset = self.state_offset(entry.id);
+        debug_assert_eq!(
+            self.word(offset).load(Ordering::Acquire),
+            FREE,
+            "the entry of {} is free",
+            entry.id
+        );
         publication.set(offset.plus(WORD), u64::from(entry.group.0));
         let slots = u64::from(entry.version_slots.unwrap_or(0)) << SLOTS_SHIFT;
         let structure = u64::from(entry.structure.number()) << STRUCTURE_SHIFT;
@@ -427,6 +446,11 @@ impl Directory {
     /// Marks the state and its history as dropped; recovery rule: what is left of a dropping state is
     /// destroyed.
     pub(crate) fn set_dropping(&self, state: StateId, history: Option<StateId>) -> Result<()> {
+        debug_assert_ne!(
+            self.word(self.state_offset(state)).load(Ordering::Acquire),
+            FREE,
+            "{state} is there"
+        );
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), DROPPING);
         history.inspect(|&history| self.end_history(state, history, &mut publication));
@@ -435,6 +459,11 @@ impl Directory {
 
     /// Frees the entry and the empty index, if that is in the main pool, of a dropping state.
     pub(crate) fn remove_state(&self, state: StateId, root: Option<PoolOffset>) -> Result<()> {
+        debug_assert_ne!(
+            self.word(self.state_offset(state)).load(Ordering::Acquire),
+            FREE,
+            "{state} is there"
+        );
         let mut publication = self.pool.publication();
         publication.set(self.state_offset(state), FREE);
         publication.barrier(DROPPED_INDEX_WITH_ITS_ENTRY);
@@ -449,6 +478,7 @@ impl Directory {
 fn zeros<'p>(pool: &'p Pool, publication: &mut Publication<'p>, words: usize) -> Result<PoolOffset> {
     let bytes = words * WORD as usize;
     let reservation = pool.reserve(bytes)?;
+    assert!(reservation.bytes() >= bytes, "a reservation has the bytes that were asked for");
     step(SEGMENT_CLEARED, || {
         pool.words(reservation.offset(), words).iter().for_each(|word| word.store(0, Ordering::Relaxed));
     });

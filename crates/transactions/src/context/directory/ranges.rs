@@ -100,6 +100,11 @@ impl Directory {
         let mut publication = self.pool.publication();
         for (group, entry) in groups.iter().zip(entries) {
             let offset = self.range_offset(*entry);
+            debug_assert_eq!(
+                self.word(offset).load(Ordering::Acquire),
+                FREE,
+                "a commit is declared in free entries"
+            );
             // No reader uses them before the first word is set.
             publication.write(offset.plus(WORD), cts.previous().stored());
             publication.write(offset.plus(2 * WORD), cts.stored());
@@ -115,6 +120,11 @@ impl Directory {
         assert_eq!(groups.len(), entries.len(), "each group has its entry of the list");
         let mut publication = self.pool.publication();
         for (&group, entry) in groups.iter().zip(entries) {
+            debug_assert_eq!(
+                self.word(self.range_offset(*entry)).load(Ordering::Acquire),
+                u64::from(group.0) + 1,
+                "the entry that is revoked is that of {group}"
+            );
             publication.set(self.range_offset(*entry), FREE);
             if self.last_cts(group) < cts {
                 step(LARGE_COMMIT_RAISES_LAST_CTS, || self.add_last_cts(&[(group, cts)], &mut publication));
@@ -127,6 +137,11 @@ impl Directory {
     pub(crate) fn remove_invalid_ranges(&self, ranges: &[RangeEntry]) {
         for range in ranges {
             let offset = self.range_offset(range.entry);
+            debug_assert_eq!(
+                self.word(offset).load(Ordering::Acquire),
+                u64::from(range.group.0) + 1,
+                "the range that is taken out is the one there"
+            );
             self.word(offset).store(FREE, Ordering::Release);
             self.pool.flush(offset, WORD as usize);
         }

@@ -64,6 +64,10 @@ impl Table {
     }
 
     pub(super) fn set_segment(&self, segment: usize, offset: PoolOffset) {
+        debug_assert!(
+            self.segments[segment].load(Ordering::Acquire).is_null(),
+            "segment {segment} stays where it is"
+        );
         self.segments[segment].store(offset, Ordering::Release);
     }
 
@@ -115,6 +119,7 @@ impl Table {
 
     /// An entry is free again.
     pub(super) fn freed(&self, index: usize) {
+        debug_assert!(self.try_offset(index).is_some(), "the freed entry {index} is there");
         let mut free_from = self.free_from.lock();
         *free_from = index.min(*free_from);
     }

@@ -67,6 +67,7 @@ impl DirtyPages {
     /// Notes that the pages below `end_bytes` whose marks were taken are durable in the file.
     pub(crate) fn settle(&self, end_bytes: u64) {
         let Some(taken) = &self.taken else { return };
+        debug_assert!(end_bytes.is_multiple_of(8), "a checkpoint ends behind a word: {end_bytes}");
         for word in taken.words(0, end_bytes.div_ceil(PAGE_BYTES * 64) as usize) {
             if word.load(Ordering::Relaxed) != 0 {
                 word.store(0, Ordering::Release);
