@@ -49,6 +49,15 @@ const fn published(name: &'static str, rates: [f64; 4], bytes_per_tuple: Option<
     PublishedRates { name, rates: [Some(insert), Some(get), delete, Some(scan)], bytes_per_tuple }
 }
 
+impl PublishedRates {
+    /// Points of the phases that were published.
+    fn series(&self) -> Series {
+        let rates = RATED.iter().zip(self.rates);
+        let points = rates.filter_map(|(phase, rate)| Some(((*phase).to_string(), rate?)));
+        Series::of_paper(self.name, points.collect())
+    }
+}
+
 /// A delete of 0 stands for one that fails.
 const PUBLISHED: [PublishedRates; 8] = [
     published("FPTree", [1.13, 1.17, 0.81, 0.24], Some(34.0)),
@@ -212,6 +221,8 @@ fn structure<I: Index>(
 fn show(all: &[StructureFigures], report: &mut Report) {
     let points =
         |rates: &[f64; 5]| PHASES.iter().zip(rates).map(|(phase, rate)| (phase.to_string(), *rate)).collect();
+    let is_measured =
+        |known: &&PublishedRates| all.iter().any(|measured| measured.namesake == Some(known.name));
     for measured in all {
         let [insert, get, get_many, delete, scan] = measured.rates;
         report.row(json!({
@@ -233,6 +244,7 @@ fn show(all: &[StructureFigures], report: &mut Report) {
         series: all
             .iter()
             .map(|measured| Series { name: measured.name.to_string(), points: points(&measured.rates) })
+            .chain(PUBLISHED.iter().filter(|known| is_measured(known)).map(PublishedRates::series))
             .collect(),
     });
     report.figure(Figure {

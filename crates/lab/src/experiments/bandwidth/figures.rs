@@ -54,6 +54,7 @@ pub(super) fn curves_of(
             report.row(Value::Object(row));
             series.push(Series { name: format!("{threads} threads"), points });
         }
+        series.extend(of_paper(medium, number));
         report.figure(Figure {
             title: format!("{number}: {:?} {direction:?}, {}", pattern, medium.medium().name()),
             x_label: "access size".to_string(),
@@ -121,6 +122,7 @@ fn over_threads(
         report.row(Value::Object(row));
         series.push(Series { name: (*name).to_string(), points });
     }
+    series.extend(of_paper(medium, number));
     report.figure(Figure {
         title: format!("{number}: {direction:?}, {}", medium.medium().name()),
         x_label: "threads (a socket), individual, 4 KiB".to_string(),
@@ -180,14 +182,66 @@ pub(super) fn mixed(medium: &mut CachedMedium<'_>, report: &mut Report) -> Resul
         }
     }
     let names = ["read", "write"].into_iter();
+    let ours = names.zip(series).map(|(name, points)| Series { name: name.to_string(), points });
     report.figure(Figure {
         title: format!("11: Mixed, {}", medium.medium().name()),
         x_label: "writers/readers, individual, 4 KiB".to_string(),
         y_label: "GB/s".to_string(),
-        series: names.zip(series).map(|(name, points)| Series { name: name.to_string(), points }).collect(),
+        series: ours.chain(of_paper(medium, "11")).collect(),
     });
     Ok(())
 }
+
+/// Points of a figure of the bandwidth paper that its text gives (sections 3.2 to 5.1), beside its kind of memory.
+fn of_paper(medium: &CachedMedium<'_>, number: &str) -> Vec<Series> {
+    let known = match medium.medium().name().as_str() {
+        "modelled Optane" => PERSISTENT,
+        "modelled DRAM" => DRAM,
+        _ => &[],
+    };
+    let of_figure = known.iter().filter(|(figure, ..)| *figure == number);
+    let series = of_figure.map(|(_, curve, points)| {
+        let points = points.iter().map(|(label, gb_per_s)| ((*label).to_string(), *gb_per_s));
+        Series::of_paper(curve, points.collect())
+    });
+    series.collect()
+}
+
+/// Figure, curve, and points: label of the horizontal axis and GB/s.
+type PaperPoints = (&'static str, &'static str, &'static [(&'static str, f64)]);
+
+/// Of Optane, near and far.
+const PERSISTENT: &[PaperPoints] = &[
+    ("3a", "18 threads", &[("4 KiB", 40.0)]),
+    ("3b", "18 threads", &[("4 KiB", 40.0)]),
+    ("7a", "4 threads", &[("4 KiB", 12.6)]),
+    ("7a", "36 threads", &[("64 B", 2.6)]),
+    ("7b, 8", "36 threads", &[("64 B", 9.6)]),
+    ("4", "pinned", &[("18", 41.0)]),
+    ("4", "not pinned", &[("8", 9.0), ("36", 9.0)]),
+    ("5", "near", &[("18", 40.0)]),
+    ("5", "far", &[("4", 8.0)]),
+    ("5", "2nd far", &[("18", 33.0)]),
+    ("6", "1 near", &[("18", 40.0)]),
+    ("6", "1 far", &[("18", 33.0)]),
+    ("6", "2 near", &[("18", 80.0)]),
+    ("6", "2 far", &[("18", 50.0)]),
+    ("9", "pinned", &[("4", 13.0)]),
+    ("10", "1 near", &[("4", 12.5)]),
+    ("10", "1 far", &[("8", 7.0)]),
+    ("10", "2 near", &[("4", 25.0)]),
+    ("10", "2 far", &[("8", 13.0)]),
+    ("11", "read", &[("1/30", 26.0), ("6/30", 0.45 * 31.0)]),
+    ("11", "write", &[("4/1", 12.0), ("6/1", 12.0), ("4/30", 0.4 * 13.0)]),
+];
+
+/// Of DRAM.
+const DRAM: &[PaperPoints] = &[
+    ("6", "1 near", &[("18", 100.0)]),
+    ("6", "1 far", &[("18", 33.0)]),
+    ("6", "2 near", &[("18", 185.0)]),
+    ("6", "2 far", &[("18", 60.0)]),
+];
 
 /// Writer and reader counts: the paper's, or as many as the machine has cores for.
 fn mixture(medium: &CachedMedium<'_>) -> (Vec<u64>, Vec<u64>) {

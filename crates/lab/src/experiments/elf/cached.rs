@@ -264,6 +264,27 @@ pub(super) fn judge(kind: &ModelledQuery, figures: &Figures, variants: &Variants
         &figures.with.to_string(),
         Some(overhead),
     );
+    let per_second = |overhead: f64| 1e9 / (dram.ns() * (1.0 + overhead / 100.0));
+    let label = |name: &str| name.to_owned();
+    report.figure(Figure {
+        title: format!("{name}, caches warm, modelled Optane; paper: by the overhead over DRAM"),
+        x_label: "copies".to_owned(),
+        y_label: "queries a second".to_owned(),
+        series: vec![
+            Series {
+                name: "ours".to_owned(),
+                points: vec![
+                    (label("none"), 1e9 / none.ns()),
+                    (label("3%"), 1e9 / variants.of(best).ns()),
+                    (label("DRAM"), 1e9 / dram.ns()),
+                ],
+            },
+            Series::of_paper(
+                "Jibril et al., figure 3",
+                vec![(label("none"), per_second(figures.without)), (label("3%"), per_second(figures.with))],
+            ),
+        ],
+    });
     report.note(&format!("{name}: of the policies with {PERCENT}%, {best} is the fastest."));
     report.asked(
         AskedFigure::at_most(
