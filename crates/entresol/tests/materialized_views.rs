@@ -448,3 +448,32 @@ fn a_creation_that_was_cut_short_is_repeated() {
     session.execute("INSERT INTO t VALUES (3, 2)").unwrap();
     assert_eq!(rows(&mut session, "SELECT n || ' ' || rows FROM v"), ["2 3"]);
 }
+
+#[test]
+fn views_of_clustered_tables_go_with_them_through_merges_and_layouts() {
+    let dir = tempfile::tempdir().unwrap();
+    let database = Database::open(dir.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE parts (id INT PRIMARY KEY, code VARCHAR(20) UNIQUE, kind INT, price DECIMAL(10, 2))
+                 WITH (layout = 'clustered', cluster_by = (kind 5, price), block_bytes = 16384);
+             CREATE MATERIALIZED VIEW by_kind AS SELECT kind, count(*) AS n, sum(price) AS price FROM parts GROUP BY kind;
+             INSERT INTO parts SELECT i, 'code ' || i, i * 7919 % 500, i % 977 FROM generate_series(1, 20000) g(i)",
+        )
+        .unwrap();
+    check(&mut session, &["by_kind"], "loaded");
+    for statement in [
+        "VACUUM parts",
+        "UPDATE parts SET price = 1 WHERE kind = 263",
+        "DELETE FROM parts WHERE code = 'code 78'",
+        "INSERT INTO parts VALUES (20001, 'code 77', 263, 5) ON CONFLICT (code) DO UPDATE SET price = 9",
+        "VACUUM parts",
+        "ALTER TABLE parts SET (layout = 'rows')",
+        "ALTER TABLE parts SET (layout = 'clustered', cluster_by = (kind, price 4))",
+    ] {
+        session.execute(statement).unwrap();
+        check(&mut session, &["by_kind"], statement);
+    }
+    assert_eq!(rows(&mut session, "SELECT n, price FROM by_kind WHERE kind = 263"), ["40 48.00"]);
+}

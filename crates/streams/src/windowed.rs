@@ -243,7 +243,7 @@ impl GroupedStream {
                         early: early.map(|emission| match emission {
                             EarlyEmission::Commit => EarlyWindows::Commit,
                             EarlyEmission::Every(interval) => {
-                                EarlyWindows::Every(EarlyResults::every(interval, memory))
+                                EarlyWindows::Every(Box::new(EarlyResults::every(interval, memory)))
                             }
                         }),
                         state,
@@ -274,7 +274,9 @@ impl GroupedStream {
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
-        if let WindowTimes::Windows(_) = times {
+        // Rows that threads write into windows in pages make a mixture, in which a later run on one thread takes some
+        // groups for new: so pages are for those who ask for them.
+        if let (WindowTimes::Windows(_), Some(StateForm::Pages)) = (&times, state_form) {
             graph.paged.insert(state_table.to_owned());
         }
         if stream.from_sources

@@ -192,7 +192,9 @@ fn judge(
     }
     let mut seen: BTreeMap<&String, BTreeSet<i32>> = BTreeMap::new();
     for (key, list) in &observation.lists {
-        list.iter().for_each(|name| drop(seen.entry(name).or_default().insert(*key)));
+        for name in list {
+            seen.entry(name).or_default().insert(*key);
+        }
     }
     for (name, lists) in &seen {
         assert_eq!(lists, &appends[*name], "{name} is seen in some of its lists");

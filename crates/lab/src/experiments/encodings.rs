@@ -4,7 +4,7 @@
 //!
 //! Speeds are in bytes of the plain array, so that they compare with a copy of it, the last column of the table.
 
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::Random;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -194,13 +194,13 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
         };
         let name = format!("{}: plain bytes to encoded ones", case.name);
         report.asked(
-            Asked::at_least(name, outcome.plain_bytes / outcome.encoded_bytes, least)
+            AskedFigure::at_least(name, outcome.plain_bytes / outcome.encoded_bytes, least)
                 .tolerance(0.0)
                 .judged_at_small_sizes(),
         );
         if let (Some(condition), "decimal digits") = (outcome.condition, case.encoding) {
             let name = format!("{}: a condition beside decoding", case.name);
-            report.asked(Asked::at_least(name, condition / outcome.decode, 1.0));
+            report.asked(AskedFigure::at_least(name, condition / outcome.decode, 1.0));
         }
     }
     let figure = |title: &str, y_label: &str, series| Figure {

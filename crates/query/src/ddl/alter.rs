@@ -441,7 +441,7 @@ impl Change<'_> {
         match operation {
             AlterColumnOperation::SetNotNull => self.set_not_null(column).await,
             AlterColumnOperation::AddGenerated { generated_as, sequence_options } => {
-                let option = ColumnOption::GeneratedColumn {
+                let option = ColumnOption::Generated {
                     generated_as: generated_as.unwrap_or(GeneratedAs::ByDefault),
                     sequence_options: sequence_options.clone(),
                     generation_expr: None,

@@ -24,6 +24,7 @@ use crate::dml::conflict::{OnConflict, ResolvedRows};
 use crate::dml::defaults::Defaults;
 use crate::dml::returning::Returning;
 use crate::error::Result;
+use crate::planner::slices;
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::loads::LoadProgress;
@@ -299,8 +300,14 @@ impl TableWriter {
             return self.finish(tx);
         }
         let mut stream = frame.execute_stream().await?;
+        let mut small = SmallBatches::default();
         while let Some(batch) = stream.next().await {
-            self.write_batch(session, tx, &batch?).await?;
+            if let Some(batch) = small.add(batch?)? {
+                self.write_batch(session, tx, &batch).await?;
+            }
+        }
+        if let Some(batch) = small.take()? {
+            self.write_batch(session, tx, &batch).await?;
         }
         self.finish(tx)
     }
@@ -309,6 +316,39 @@ impl TableWriter {
     fn reads_tables(&self) -> bool {
         self.conflict.as_ref().is_some_and(OnConflict::reads_tables)
             || self.returning.as_ref().is_some_and(Returning::reads_tables)
+    }
+}
+
+/// Batches of a query that are written together, up to [`LOADED_ROWS_MIN`] rows or [`LOADED_BYTES_MIN`] bytes: a query
+/// whose expressions take long begins with small ones.
+#[derive(Default)]
+struct SmallBatches {
+    batches: Vec<RecordBatch>,
+    rows: usize,
+    bytes: usize,
+}
+
+impl SmallBatches {
+    /// Adds a batch; returns all if they are large enough to be written.
+    fn add(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
+        let columns: Vec<usize> = (0..batch.num_columns()).collect();
+        self.rows += batch.num_rows();
+        self.bytes += slices::bytes_of(&batch, &columns);
+        self.batches.push(batch);
+        if self.rows < LOADED_ROWS_MIN && self.bytes < LOADED_BYTES_MIN {
+            return Ok(None);
+        }
+        self.take()
+    }
+
+    /// Returns all batches as one.
+    fn take(&mut self) -> Result<Option<RecordBatch>> {
+        (self.rows, self.bytes) = (0, 0);
+        let mut batches = std::mem::take(&mut self.batches);
+        if batches.len() <= 1 {
+            return Ok(batches.pop());
+        }
+        Ok(Some(concat_batches(&batches[0].schema(), &batches)?))
     }
 }
 

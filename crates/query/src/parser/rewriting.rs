@@ -59,7 +59,7 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
 
 /// Tokens before another, as far as they matter to it.
 #[derive(Clone, Copy, PartialEq)]
-enum Before {
+enum TokensBefore {
     Between,
     Parenthesis,
     /// `(LEADING`, `(TRAILING` or `(BOTH`.
@@ -69,20 +69,20 @@ enum Before {
 
 /// Rewrites BETWEEN SYMMETRIC, and trim without the characters to remove.
 fn rewrite_expressions(tokens: &mut Vec<TokenWithSpan>) {
-    let mut before = Before::Other;
+    let mut before = TokensBefore::Other;
     tokens.retain_mut(|TokenWithSpan { token, .. }| {
         let last = before;
         let is_side = ["leading", "trailing", "both"].iter().any(|side| is_word(token, side));
         before = match token {
-            Token::LParen => Before::Parenthesis,
-            _ if is_keyword(token, Keyword::BETWEEN) => Before::Between,
-            _ if is_side && last == Before::Parenthesis => Before::Side,
-            _ => Before::Other,
+            Token::LParen => TokensBefore::Parenthesis,
+            _ if is_keyword(token, Keyword::BETWEEN) => TokensBefore::Between,
+            _ if is_side && last == TokensBefore::Parenthesis => TokensBefore::Side,
+            _ => TokensBefore::Other,
         };
         match last {
-            Before::Between if is_word(token, "symmetric") => *token = Token::DoubleExclamationMark,
-            Before::Between if is_word(token, "asymmetric") => return false,
-            Before::Side if is_keyword(token, Keyword::FROM) => return false,
+            TokensBefore::Between if is_word(token, "symmetric") => *token = Token::DoubleExclamationMark,
+            TokensBefore::Between if is_word(token, "asymmetric") => return false,
+            TokensBefore::Side if is_keyword(token, Keyword::FROM) => return false,
             _ => {}
         }
         true

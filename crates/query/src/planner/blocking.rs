@@ -7,7 +7,7 @@
 //! ([`crate::planner::bounded_functions`]).
 
 use crate::error::Error;
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicUsize, Ordering};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
@@ -37,7 +37,7 @@ pub(crate) fn in_place<T>(call: impl FnOnce() -> T) -> T {
 
 /// Result of a call, or the reason for which the statement ends before it.
 pub(crate) fn interruptible<T: Send + 'static>(
-    running: &Running,
+    running: &RunningStatement,
     call: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, Error> {
     running.check()?;
@@ -95,7 +95,7 @@ mod tests {
 
     #[test]
     fn a_cancelled_statement_does_not_wait_for_its_call() {
-        let running = Arc::new(Running::default());
+        let running = Arc::new(RunningStatement::default());
         assert_eq!(interruptible(&running, || 7).unwrap(), 7);
         let statement = Arc::new(Cancellation::new(None));
         running.begin(Arc::clone(&statement));

@@ -15,7 +15,7 @@
 
 use crate::error::{Error, external};
 use crate::planner::blocking::interruptible;
-use crate::postgres::wrapped::{Around, Wrapped};
+use crate::postgres::wrapped::{CallWrapper, WrappedFunction};
 use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
@@ -69,7 +69,7 @@ pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<RunningStatement>) -> E
         let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
         let Some((inner, calls)) = bounded(&call.func) else { return Ok(Transformed::no(expr)) };
         let calls = BoundedCalls { running: Arc::clone(running), ..calls.clone() };
-        Ok(Transformed::yes(Wrapped::of(Arc::clone(inner), calls).call(call.args.clone())))
+        Ok(Transformed::yes(WrappedFunction::of(Arc::clone(inner), calls).call(call.args.clone())))
     };
     plan.transform_up_with_subqueries(|node| {
         // The name of a call is that of the function, as it was.
@@ -80,7 +80,7 @@ pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<RunningStatement>) -> E
 
 /// Function within bounds that a function is, and its bounds.
 fn bounded(function: &ScalarUDF) -> Option<(&Arc<ScalarUDF>, &BoundedCalls)> {
-    function.inner().downcast_ref::<Wrapped<BoundedCalls>>().map(Wrapped::parts)
+    function.inner().downcast_ref::<WrappedFunction<BoundedCalls>>().map(WrappedFunction::parts)
 }
 
 /// Functions with the numbers of their steps.
@@ -166,7 +166,7 @@ pub(crate) fn register(context: &SessionContext, running: &Arc<RunningStatement>
             let inner = bounded(&found).map_or_else(|| Arc::clone(&found), |(inner, _)| Arc::clone(inner));
             let (running, memory) = (Arc::clone(running), Arc::clone(&memory));
             let bounded = BoundedCalls { name: inner.name().to_owned(), bound, bytes_max, running, memory };
-            context.register_udf(Wrapped::of(inner, bounded));
+            context.register_udf(WrappedFunction::of(inner, bounded));
         }
     }
 }
@@ -257,7 +257,7 @@ fn size_of_arguments(arguments: &ScalarFunctionArgs) -> (usize, usize) {
     (arguments.args.iter().map(bytes).sum(), rows)
 }
 
-impl Around for BoundedCalls {
+impl CallWrapper for BoundedCalls {
     const MAY_SIMPLIFY: bool = false;
 
     fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {

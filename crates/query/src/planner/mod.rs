@@ -27,7 +27,7 @@ pub(crate) mod sampling;
 pub(crate) mod scans;
 pub(crate) mod schemas;
 mod sleep;
-mod slices;
+pub(crate) mod slices;
 pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;

@@ -3,10 +3,10 @@
 //! An expression is computed for all rows of a batch at once. With one that takes long for a row, or makes much of
 //! it, a batch takes seconds, and gigabytes. So there are fewer rows at a time where it matters:
 //!
-//! - [`Sliced`] computes an expression for slices of a batch. Their length is adapted to the time that the last one
+//! - [`SlicedExpr`] computes an expression for slices of a batch. Their length is adapted to the time that the last one
 //!   took ([`SLICE_TIME`]), which bounds its intermediate results too, and the statement is looked at between them.
 //! - [`BatchRows`] is the length of the batches that go *into* a projection, adapted to the bytes that it made of
-//!   the last one ([`BATCH_BYTES`]); [`crate::planner::yielding`] cuts them. Long literals bound it from the
+//!   the last one ([`BATCH_BYTES`]); [`crate::planner::yielding`] divides them. Long literals bound it from the
 //!   beginning.
 //!
 //! Both begin with one row, and grow by at most [`GROWTH`]: four small slices before the first full batch, in each
@@ -170,25 +170,25 @@ fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<bool> 
 
 /// Expression that is computed slice by slice.
 #[derive(Debug)]
-pub(crate) struct Sliced {
+pub(crate) struct SlicedExpr {
     inner: Arc<dyn PhysicalExpr>,
     query: Arc<RunningQuery>,
     rows: BatchRows,
 }
 
-impl Sliced {
+impl SlicedExpr {
     /// The expression, sliced if it takes long; `None` if it does not.
     pub(crate) fn of(
         expr: &Arc<dyn PhysicalExpr>,
         schema: &Schema,
         query: &Arc<RunningQuery>,
     ) -> EngineResult<Option<Arc<dyn PhysicalExpr>>> {
-        let inner = match expr.downcast_ref::<Sliced>() {
+        let inner = match expr.downcast_ref::<SlicedExpr>() {
             Some(sliced) => &sliced.inner,
             None if is_long(expr, schema)? => expr,
             None => return Ok(None),
         };
-        Ok(Some(Arc::new(Sliced {
+        Ok(Some(Arc::new(SlicedExpr {
             inner: Arc::clone(inner),
             query: Arc::clone(query),
             rows: BatchRows::new(usize::MAX),
@@ -204,27 +204,27 @@ impl Sliced {
     }
 }
 
-impl PartialEq for Sliced {
-    fn eq(&self, other: &Sliced) -> bool {
+impl PartialEq for SlicedExpr {
+    fn eq(&self, other: &SlicedExpr) -> bool {
         self.inner.eq(&other.inner)
     }
 }
 
-impl Eq for Sliced {}
+impl Eq for SlicedExpr {}
 
-impl Hash for Sliced {
+impl Hash for SlicedExpr {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl fmt::Display for Sliced {
+impl fmt::Display for SlicedExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.inner.fmt(f)
     }
 }
 
-impl PhysicalExpr for Sliced {
+impl PhysicalExpr for SlicedExpr {
     fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
         self.inner.return_field(schema)
     }
@@ -265,7 +265,7 @@ impl PhysicalExpr for Sliced {
     ) -> EngineResult<Arc<dyn PhysicalExpr>> {
         let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
         let rows = BatchRows::new(usize::MAX);
-        Ok(Arc::new(Sliced { inner, query: Arc::clone(&self.query), rows }))
+        Ok(Arc::new(SlicedExpr { inner, query: Arc::clone(&self.query), rows }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -24,7 +24,7 @@ use crate::planner::lookup::LookupJoinExec;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
-use crate::planner::slices::{self, BatchRows, Sliced};
+use crate::planner::slices::{self, BatchRows, SlicedExpr};
 use crate::postgres::plan_expressions::changed;
 use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::RecordBatch;
@@ -122,24 +122,24 @@ pub(crate) fn interruptible(
     let node = with_checked_condition(node, query)?;
     let sliced =
         |expr: Arc<dyn PhysicalExpr>, schema: &Schema| -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
-            Ok(match Sliced::of(&expr, schema, query)? {
+            Ok(match SlicedExpr::of(&expr, schema, query)? {
                 Some(sliced) => Transformed::yes(sliced),
                 None => Transformed::no(expr),
             })
         };
     let mut node = changed(node.as_ref(), &sliced)?.unwrap_or(node);
-    let mut slicing = Slicing::None;
+    let mut slicing = SliceRole::None;
     if !node.children().is_empty()
         && let Some((rows, columns)) = slices::batch_rows(node.as_ref())?
     {
         let short = |child: &Arc<dyn ExecutionPlan>| -> Arc<dyn ExecutionPlan> {
-            let slicing = Slicing::Input(Arc::clone(&rows));
+            let slicing = SliceRole::Input(Arc::clone(&rows));
             Arc::new(WatchedExec { slicing, ..WatchedExec::plain(Arc::clone(child), query) })
         };
         let children = node.children().into_iter().map(short).collect();
         let options = ReplaceChildrenOptions::new(ChildrenPropertiesMode::Keep);
         node = Arc::clone(&node).replace_children(children, options)?;
-        slicing = Slicing::Output(rows, columns.into());
+        slicing = SliceRole::Output(rows, columns.into());
     }
     Ok(Arc::new(WatchedExec { slicing, ..WatchedExec::plain(node, query) }))
 }
@@ -213,14 +213,14 @@ struct WatchedExec {
     query: Arc<RunningQuery>,
     /// True for the node that returns the rows of the query.
     is_root: bool,
-    slicing: Slicing,
+    slicing: SliceRole,
 }
 
 /// Part of a node in the length of batches.
 #[derive(Debug, Clone)]
-enum Slicing {
+enum SliceRole {
     None,
-    /// Its batches are cut to so many rows for the node above it.
+    /// Its batches have so many rows for the node above it.
     Input(Arc<BatchRows>),
     /// The bytes of these columns of its batches say how many rows the next one should have.
     Output(Arc<BatchRows>, Arc<[usize]>),
@@ -228,7 +228,7 @@ enum Slicing {
 
 impl WatchedExec {
     fn plain(inner: Arc<dyn ExecutionPlan>, query: &Arc<RunningQuery>) -> WatchedExec {
-        WatchedExec { inner, query: Arc::clone(query), is_root: false, slicing: Slicing::None }
+        WatchedExec { inner, query: Arc::clone(query), is_root: false, slicing: SliceRole::None }
     }
 
     fn again(&self, inner: Arc<dyn ExecutionPlan>) -> Arc<dyn ExecutionPlan> {
@@ -305,7 +305,7 @@ impl ExecutionPlan for WatchedExec {
     ) -> EngineResult<SendableRecordBatchStream> {
         self.query.check().map_err(external)?;
         let reserved = match &self.slicing {
-            Slicing::Output(..) => {
+            SliceRole::Output(..) => {
                 Some(MemoryConsumer::new("results of functions").register(context.memory_pool()))
             }
             _ => None,
@@ -363,7 +363,7 @@ struct WatchedRows {
     turn: Option<Instant>,
     /// True until a leaf of several partitions has yielded for the first time.
     gives_way: bool,
-    slicing: Slicing,
+    slicing: SliceRole,
     /// Rows of the last batch that were not returned yet.
     rest: Option<RecordBatch>,
     /// Memory of the last batch.
@@ -373,7 +373,7 @@ struct WatchedRows {
 impl WatchedRows {
     /// First rows of a batch, of which the others come later.
     fn first_of(&mut self, batch: RecordBatch) -> RecordBatch {
-        let Slicing::Input(rows) = &self.slicing else { return batch };
+        let SliceRole::Input(rows) = &self.slicing else { return batch };
         let (length, all) = (rows.next(), batch.num_rows());
         if length >= all {
             return batch;
@@ -384,7 +384,7 @@ impl WatchedRows {
 
     /// Looks at the bytes of a batch.
     fn measure(&mut self, batch: &RecordBatch) -> EngineResult<()> {
-        if let Slicing::Output(rows, columns) = &self.slicing {
+        if let SliceRole::Output(rows, columns) = &self.slicing {
             let bytes = slices::bytes_of(batch, columns);
             rows.adapt_to_bytes(batch.num_rows(), bytes);
             if let Some(reserved) = &self.reserved {

@@ -4,7 +4,7 @@
 //! another condition keeps from some rows would fail on them. PostgreSQL promises no order either, but evaluates a side only
 //! for the rows that the other has not decided.
 //!
-//! An expression that may fail and has AND or OR in it becomes a [`Guarded`] one: first it is computed as ever, and if that
+//! An expression that may fail and has AND or OR in it becomes a [`GuardedExpr`] one: first it is computed as ever, and if that
 //! fails, once more with each side on the rows that are not decided. There conditions that cannot fail come first. Nothing is
 //! lost where nothing fails.
 
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// Expression whose conditions guard each other, if it has any.
 pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
-    let is_guarded = |node: &Arc<dyn PhysicalExpr>| Ok(node.is::<Guarded>());
+    let is_guarded = |node: &Arc<dyn PhysicalExpr>| Ok(node.is::<GuardedExpr>());
     let has_conditions = |node: &Arc<dyn PhysicalExpr>| Ok(logical(node).is_some());
     if !may_fail(&expr) || !expr.exists(has_conditions)? || expr.exists(is_guarded)? {
         return Ok(Transformed::no(expr));
@@ -36,7 +36,7 @@ pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Transformed<A
         chain.add(binary.right());
         Ok(Transformed::yes(Arc::new(chain) as Arc<dyn PhysicalExpr>))
     });
-    Ok(Transformed::yes(Arc::new(Guarded { fast: expr, careful: careful.data()? })))
+    Ok(Transformed::yes(Arc::new(GuardedExpr { fast: expr, careful: careful.data()? })))
 }
 
 /// AND or OR, if an expression is one.
@@ -60,33 +60,33 @@ fn may_fail(expr: &Arc<dyn PhysicalExpr>) -> bool {
 
 /// Expression that is computed with care if it fails.
 #[derive(Debug)]
-struct Guarded {
+struct GuardedExpr {
     fast: Arc<dyn PhysicalExpr>,
     /// The same with [`Chain`]s.
     careful: Arc<dyn PhysicalExpr>,
 }
 
-impl PartialEq for Guarded {
-    fn eq(&self, other: &Guarded) -> bool {
+impl PartialEq for GuardedExpr {
+    fn eq(&self, other: &GuardedExpr) -> bool {
         self.fast.eq(&other.fast)
     }
 }
 
-impl Eq for Guarded {}
+impl Eq for GuardedExpr {}
 
-impl Hash for Guarded {
+impl Hash for GuardedExpr {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.fast.hash(state);
     }
 }
 
-impl fmt::Display for Guarded {
+impl fmt::Display for GuardedExpr {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.fast.fmt(f)
     }
 }
 
-impl PhysicalExpr for Guarded {
+impl PhysicalExpr for GuardedExpr {
     fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
         self.fast.return_field(schema)
     }
@@ -105,7 +105,7 @@ impl PhysicalExpr for Guarded {
     ) -> EngineResult<Arc<dyn PhysicalExpr>> {
         let careful = children.pop().unwrap_or_else(|| Arc::clone(&self.careful));
         let fast = children.pop().unwrap_or_else(|| Arc::clone(&self.fast));
-        Ok(Arc::new(Guarded { fast, careful }))
+        Ok(Arc::new(GuardedExpr { fast, careful }))
     }
 
     fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,7 +9,7 @@
 //! NaN and infinity of arguments stay values.
 
 use crate::error::{Error, external};
-use crate::postgres::wrapped::{Around, Wrapped};
+use crate::postgres::wrapped::{CallWrapper, WrappedFunction};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
@@ -27,7 +27,7 @@ const FUNCTIONS: [&str; 13] =
 pub(crate) fn register(context: &SessionContext) {
     for name in FUNCTIONS {
         if let Ok(inner) = context.udf(name) {
-            context.register_udf(Wrapped::of(inner, CheckedResults));
+            context.register_udf(WrappedFunction::of(inner, CheckedResults));
         }
     }
 }
@@ -35,7 +35,7 @@ pub(crate) fn register(context: &SessionContext) {
 #[derive(Debug)]
 struct CheckedResults;
 
-impl Around for CheckedResults {
+impl CallWrapper for CheckedResults {
     const MAY_SIMPLIFY: bool = true;
 
     fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {

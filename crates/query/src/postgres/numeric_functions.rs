@@ -24,9 +24,9 @@ const SCALED_PRECISION: u8 = 18;
 const DOUBLE_DIGITS: usize = 15;
 const REAL_DIGITS: usize = 6;
 
-/// Rounding of a NUMERIC.
+/// RoundingMode of a NUMERIC.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Rounding {
+enum RoundingMode {
     Up,
     Down,
     TowardsZero,
@@ -34,9 +34,9 @@ enum Rounding {
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
-enum Kind {
+enum NumericOperation {
     /// Rounds to a number of digits behind the point, or before it if it is negative.
-    Round(Rounding, i8),
+    Round(RoundingMode, i8),
     /// An integer with so many of its digits behind the point, or a DOUBLE rounded to them.
     WithScale(i8),
     /// A DOUBLE or REAL as a NUMERIC of this precision and scale.
@@ -45,11 +45,11 @@ enum Kind {
 
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct NumericFunction {
-    kind: Kind,
+    kind: NumericOperation,
     signature: Signature,
 }
 
-fn function(kind: Kind) -> ScalarUDF {
+fn function(kind: NumericOperation) -> ScalarUDF {
     ScalarUDF::from(NumericFunction { kind, signature: Signature::any(1, Volatility::Immutable) })
 }
 
@@ -61,13 +61,13 @@ pub(crate) fn rounded(name: &str, arguments: &[Expr]) -> Option<Expr> {
         _ => return None,
     };
     let rounding = match name {
-        "ceil" => Rounding::Up,
-        "floor" => Rounding::Down,
-        "trunc" => Rounding::TowardsZero,
-        "signum" => Rounding::Sign,
+        "ceil" => RoundingMode::Up,
+        "floor" => RoundingMode::Down,
+        "trunc" => RoundingMode::TowardsZero,
+        "signum" => RoundingMode::Sign,
         _ => return None,
     };
-    Some(function(Kind::Round(rounding, digits)).call(vec![number.clone()]))
+    Some(function(NumericOperation::Round(rounding, digits)).call(vec![number.clone()]))
 }
 
 fn whole(digits: &ScalarValue) -> Option<i8> {
@@ -81,23 +81,23 @@ fn whole(digits: &ScalarValue) -> Option<i8> {
 
 /// Number whose last `scale` digits stand behind the point.
 pub(crate) fn with_scale(number: Expr, scale: i8) -> Expr {
-    function(Kind::WithScale(scale)).call(vec![number])
+    function(NumericOperation::WithScale(scale)).call(vec![number])
 }
 
 /// DOUBLE or REAL as a NUMERIC.
 pub(crate) fn from_float(number: Expr, precision: u8, scale: i8) -> Expr {
-    function(Kind::FromFloat(precision, scale)).call(vec![number])
+    function(NumericOperation::FromFloat(precision, scale)).call(vec![number])
 }
 
 impl ScalarUDFImpl for NumericFunction {
     fn name(&self) -> &str {
         match self.kind {
-            Kind::Round(Rounding::Up, _) => "ceil",
-            Kind::Round(Rounding::Down, _) => "floor",
-            Kind::Round(Rounding::TowardsZero, _) => "trunc",
-            Kind::Round(Rounding::Sign, _) => "sign",
-            Kind::WithScale(_) => "with_scale",
-            Kind::FromFloat(..) => "numeric",
+            NumericOperation::Round(RoundingMode::Up, _) => "ceil",
+            NumericOperation::Round(RoundingMode::Down, _) => "floor",
+            NumericOperation::Round(RoundingMode::TowardsZero, _) => "trunc",
+            NumericOperation::Round(RoundingMode::Sign, _) => "sign",
+            NumericOperation::WithScale(_) => "with_scale",
+            NumericOperation::FromFloat(..) => "numeric",
         }
     }
 
@@ -107,15 +107,15 @@ impl ScalarUDFImpl for NumericFunction {
 
     fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
         Ok(match (&self.kind, arguments) {
-            (Kind::Round(_, digits), [DataType::Decimal128(precision, scale)]) => {
+            (NumericOperation::Round(_, digits), [DataType::Decimal128(precision, scale)]) => {
                 let scale = i16::from(*scale);
                 let behind = i16::from(*digits).clamp(0, scale.max(0));
                 let precision = i16::from(*precision) - scale + behind + 1;
                 // Both are between 0 and 38.
                 DataType::Decimal128(precision.clamp(1, DECIMAL128_MAX_PRECISION.into()) as u8, behind as i8)
             }
-            (Kind::WithScale(scale), [_]) => DataType::Decimal128(SCALED_PRECISION, *scale),
-            (Kind::FromFloat(precision, scale), [_]) => DataType::Decimal128(*precision, *scale),
+            (NumericOperation::WithScale(scale), [_]) => DataType::Decimal128(SCALED_PRECISION, *scale),
+            (NumericOperation::FromFloat(precision, scale), [_]) => DataType::Decimal128(*precision, *scale),
             _ => return plan_err!("{} of {arguments:?} is not known", self.name()),
         })
     }
@@ -129,9 +129,9 @@ impl ScalarUDFImpl for NumericFunction {
             return exec_err!("{} returns a NUMERIC", self.name());
         };
         let numbers = match self.kind {
-            Kind::Round(rounding, digits) => rounded_array(&array, rounding, digits, scale)?,
-            Kind::WithScale(scale) => scaled_array(&array, scale)?,
-            Kind::FromFloat(precision, scale) => float_array(&array, precision, scale)?,
+            NumericOperation::Round(rounding, digits) => rounded_array(&array, rounding, digits, scale)?,
+            NumericOperation::WithScale(scale) => scaled_array(&array, scale)?,
+            NumericOperation::FromFloat(precision, scale) => float_array(&array, precision, scale)?,
         };
         let numbers: ArrayRef = Arc::new(numbers.with_precision_and_scale(precision, scale)?);
         Ok(match number {
@@ -144,7 +144,7 @@ impl ScalarUDFImpl for NumericFunction {
 /// Rounds numbers to `digits` behind the point; they get `scale` of them.
 fn rounded_array(
     array: &ArrayRef,
-    rounding: Rounding,
+    rounding: RoundingMode,
     digits: i8,
     scale: i8,
 ) -> EngineResult<Decimal128Array> {
@@ -158,11 +158,11 @@ fn rounded_array(
     let lost = u32::try_from(i16::from(from) - i16::from(scale)).unwrap_or(0);
     let shown = 10_i128.checked_pow(lost).unwrap_or(i128::MAX);
     Ok(array.as_primitive::<Decimal128Type>().unary(|value| match rounding {
-        Rounding::Sign => value.signum(),
-        Rounding::TowardsZero if dropped == 0 => value / shown,
-        Rounding::TowardsZero => value / unit * back,
-        Rounding::Down => value.div_euclid(unit),
-        Rounding::Up => -(-value).div_euclid(unit),
+        RoundingMode::Sign => value.signum(),
+        RoundingMode::TowardsZero if dropped == 0 => value / shown,
+        RoundingMode::TowardsZero => value / unit * back,
+        RoundingMode::Down => value.div_euclid(unit),
+        RoundingMode::Up => -(-value).div_euclid(unit),
     }))
 }
 
@@ -237,14 +237,14 @@ mod tests {
             Arc::new(Decimal128Array::from(vec![value]).with_precision_and_scale(precision, scale).unwrap())
         };
         for (rounding, value, scale, digits, behind, expected) in [
-            (Rounding::Up, 21, 1, 0, 0, 3),
-            (Rounding::Up, -5, 1, 0, 0, 0),
-            (Rounding::Down, -21, 1, 0, 0, -3),
-            (Rounding::TowardsZero, -2567, 3, 1, 1, -25),
-            (Rounding::TowardsZero, 2567, 3, 0, 0, 2),
-            (Rounding::TowardsZero, 12345, 1, -2, 0, 1200),
-            (Rounding::TowardsZero, 25, 1, 5, 1, 25),
-            (Rounding::Sign, -55, 1, 0, 0, -1),
+            (RoundingMode::Up, 21, 1, 0, 0, 3),
+            (RoundingMode::Up, -5, 1, 0, 0, 0),
+            (RoundingMode::Down, -21, 1, 0, 0, -3),
+            (RoundingMode::TowardsZero, -2567, 3, 1, 1, -25),
+            (RoundingMode::TowardsZero, 2567, 3, 0, 0, 2),
+            (RoundingMode::TowardsZero, 12345, 1, -2, 0, 1200),
+            (RoundingMode::TowardsZero, 25, 1, 5, 1, 25),
+            (RoundingMode::Sign, -55, 1, 0, 0, -1),
         ] {
             let rounded = rounded_array(&of(value, 5, scale), rounding, digits, behind).unwrap();
             assert_eq!(rounded.value(0), expected, "{rounding:?} {value}");

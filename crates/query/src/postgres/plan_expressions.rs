@@ -1,11 +1,11 @@
 //! Expressions of plans that are computed for each batch: those of projections and filters, and arguments,
 //! conditions and keys of aggregates.
 
-use datafusion::arrow::datatypes::Schema;
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::Result as EngineResult;
 use datafusion::common::tree_node::Transformed;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::aggregate::AggregateFunctionExpr;
+use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
 use datafusion::physical_expr::projection::ProjectionExpr;
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::{AggregateExec, PhysicalGroupBy};
@@ -78,8 +78,7 @@ pub(crate) fn changed_aggregate(
             function_changed |= one.transformed;
             arguments.push(one.data);
         }
-        let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
-        let rebuilt = if function_changed { function.with_new_expressions(arguments, orders) } else { None };
+        let rebuilt = if function_changed { with_arguments(function, arguments, &schema)? } else { None };
         changed |= rebuilt.is_some();
         functions.push(rebuilt.map_or_else(|| Arc::clone(function), Arc::new));
     }
@@ -119,4 +118,28 @@ fn changed_group(
         PhysicalGroupBy::new(exprs, nulls, groups, group.has_grouping_set())
     };
     Ok(changed.then(rebuilt))
+}
+
+/// Function with other arguments; `None` if it takes another number of them.
+fn with_arguments(
+    function: &AggregateFunctionExpr,
+    arguments: Vec<Arc<dyn PhysicalExpr>>,
+    schema: &SchemaRef,
+) -> EngineResult<Option<AggregateFunctionExpr>> {
+    if !function.is_reversed() {
+        let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
+        return Ok(function.with_new_expressions(arguments, orders));
+    }
+    // DataFusion forgets that it reads its input backwards.
+    let mut builder = AggregateExprBuilder::new(Arc::new(function.fun().clone()), arguments)
+        .order_by(function.order_bys().to_vec())
+        .schema(Arc::clone(schema))
+        .alias(function.name())
+        .with_ignore_nulls(function.ignore_nulls())
+        .with_distinct(function.is_distinct())
+        .with_reversed(true);
+    if let Some(display) = function.human_display() {
+        builder = builder.human_display(display);
+    }
+    builder.build().map(Some)
 }

@@ -14,7 +14,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Something that is done around each call of a function.
-pub(crate) trait Around: Debug + Send + Sync + 'static {
+pub(crate) trait CallWrapper: Debug + Send + Sync + 'static {
     /// True if DataFusion may replace a call by other expressions, around which nothing is done.
     const MAY_SIMPLIFY: bool;
 
@@ -24,14 +24,14 @@ pub(crate) trait Around: Debug + Send + Sync + 'static {
 
 /// Function with something around it; in all else it is the function.
 #[derive(Debug)]
-pub(crate) struct Wrapped<A> {
+pub(crate) struct WrappedFunction<A> {
     inner: Arc<ScalarUDF>,
     around: A,
 }
 
-impl<A: Around> Wrapped<A> {
+impl<A: CallWrapper> WrappedFunction<A> {
     pub(crate) fn of(inner: Arc<ScalarUDF>, around: A) -> ScalarUDF {
-        ScalarUDF::from(Wrapped { inner, around })
+        ScalarUDF::from(WrappedFunction { inner, around })
     }
 
     /// Function, and what is around it.
@@ -40,21 +40,21 @@ impl<A: Around> Wrapped<A> {
     }
 }
 
-impl<A> PartialEq for Wrapped<A> {
-    fn eq(&self, other: &Wrapped<A>) -> bool {
+impl<A> PartialEq for WrappedFunction<A> {
+    fn eq(&self, other: &WrappedFunction<A>) -> bool {
         self.inner == other.inner
     }
 }
 
-impl<A> Eq for Wrapped<A> {}
+impl<A> Eq for WrappedFunction<A> {}
 
-impl<A> Hash for Wrapped<A> {
+impl<A> Hash for WrappedFunction<A> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.inner.hash(state);
     }
 }
 
-impl<A: Around> ScalarUDFImpl for Wrapped<A> {
+impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
     fn name(&self) -> &str {
         self.inner.name()
     }

@@ -13,7 +13,7 @@ use crate::planner::query::logical_plan;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
-use crate::session::cancellation::Running;
+use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
@@ -147,7 +147,7 @@ struct Planner<'s> {
     session: &'s SessionCore,
     context: SessionContext,
     /// Of the functions of all steps; it is never cancelled.
-    running: Arc<Running>,
+    running: Arc<RunningStatement>,
     relations: Arc<MemorySchemaProvider>,
     sources: BTreeMap<String, SourceDefinition>,
     /// Columns of the streams so far.

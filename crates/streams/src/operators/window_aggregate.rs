@@ -133,7 +133,7 @@ pub(crate) enum EarlyWindows {
     /// Each commit, as far as they have changed.
     Commit,
     /// Commits behind an interval: all groups of the windows that have changed.
-    Every(EarlyResults<EventTime, EventTime>),
+    Every(Box<EarlyResults<EventTime, EventTime>>),
 }
 
 /// Tuples of a batch by their windows.

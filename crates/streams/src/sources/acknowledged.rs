@@ -58,7 +58,7 @@ pub(super) struct SentLines {
 
 /// Lines that are not committed.
 #[derive(Debug, Default)]
-pub(super) struct Unacknowledged {
+pub(super) struct UnacknowledgedInput {
     batches: Vec<UnacknowledgedBatch>,
     /// Rejected lines of all batches.
     rejected: u64,
@@ -72,7 +72,7 @@ struct UnacknowledgedBatch {
     rejected: u64,
 }
 
-impl Unacknowledged {
+impl UnacknowledgedInput {
     /// Notes the lines of the next batch, with the position behind it.
     pub(super) fn add(&mut self, sent: SentLines, offset: u64, rejects: usize) {
         self.rejected += rejects as u64;
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn each_sender_hears_of_its_own_lines_once_they_are_committed() {
         let ((first, mut to_first), (second, mut to_second)) = (connection(), connection());
-        let mut unacknowledged = Unacknowledged::default();
+        let mut unacknowledged = UnacknowledgedInput::default();
         let sent = |sender: &Arc<Sender>, lines| SentLines { sender: Arc::clone(sender), lines };
         unacknowledged.add(sent(&first, 10), 10, 0);
         unacknowledged.add(sent(&second, 3), 12, 1);
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn many_batches_are_acknowledged_together() {
         let (sender, mut reader) = connection();
-        let mut unacknowledged = Unacknowledged::default();
+        let mut unacknowledged = UnacknowledgedInput::default();
         for lines in 1..=2 * BATCHES_MAX as u64 {
             unacknowledged.add(SentLines { sender: Arc::clone(&sender), lines }, lines, 0);
         }

@@ -10,7 +10,7 @@
 //!   ([`TcpSource::acknowledged`]), and send the rest again.
 
 use crate::error::{Error, Result};
-use crate::sources::acknowledged::{Sender as LineSender, SentLines, Unacknowledged};
+use crate::sources::acknowledged::{Sender as LineSender, SentLines, UnacknowledgedInput};
 use crate::sources::files::FileFormat;
 use crate::sources::lines::{LineBuffer, LineParser};
 use crate::sources::{CommittedInput, Next, Position, Positions, Reject, Source, SourceBatch};
@@ -74,7 +74,7 @@ pub struct TcpSource {
     position: u64,
     reader: Option<Reader>,
     /// Lines that are to be acknowledged; none if it does not.
-    unacknowledged: Option<Unacknowledged>,
+    unacknowledged: Option<UnacknowledgedInput>,
 }
 
 /// Batch of a connection.
@@ -101,7 +101,7 @@ impl TcpSource {
 
     /// Lets it send to each connection the number of lines that are committed and durable, each time in a line.
     pub fn acknowledged(self) -> TcpSource {
-        TcpSource { unacknowledged: Some(Unacknowledged::default()), ..self }
+        TcpSource { unacknowledged: Some(UnacknowledgedInput::default()), ..self }
     }
 }
 

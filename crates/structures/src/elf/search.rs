@@ -228,7 +228,9 @@ where
 
     #[inline]
     fn mono(&mut self, at: usize, dimension: usize) -> Flow {
-        let codes = self.shape.dimensions() - dimension;
+        let Some(codes) = self.shape.dimensions().checked_sub(dimension) else {
+            return ControlFlow::Break(Stop::Damaged(at));
+        };
         let storage = self.storage;
         storage.touch_mono(at, codes + 1);
         let conditions = self.conditions.get(dimension..).unwrap_or_default();

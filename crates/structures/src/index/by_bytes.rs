@@ -228,8 +228,8 @@ impl<K: FixedKey, C: Content, T: Towers> FixedIndex for SkipList<K, C, T> {
         SkipList::apply_many(self, changes, before)
     }
 
-    fn cut_points(&self, wanted: usize) -> Vec<K> {
-        SkipList::cut_points(self, wanted)
+    fn split_points(&self, wanted: usize) -> Vec<K> {
+        SkipList::split_points(self, wanted)
     }
 
     fn estimated_keys(&self) -> u64 {

@@ -1,4 +1,4 @@
-//! Estimates for planners: cut points that divide a scan among threads, and numbers of keys.
+//! Estimates for planners: split points that divide a scan among threads, and numbers of keys.
 //!
 //! They read the towers of one level, without latches: writers may link others meanwhile, and an estimate stays one. Every
 //! fourth node of a level is in the next one, so the towers of a high level are few, and as good as random nodes.
@@ -63,7 +63,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     }
 
     /// Returns keys that divide the list into parts of about equal size, in ascending order.
-    pub fn cut_points(&self, wanted: usize) -> Vec<K> {
+    pub fn split_points(&self, wanted: usize) -> Vec<K> {
         let _pinned = self.pool.pin();
         let mut keys = self.sampled(wanted).1;
         keys.sort_unstable();

@@ -1,10 +1,10 @@
 //! ALTER TABLE ... SET (layout = ...): the layout of a table with rows.
 //!
 //! ```text
-//!   to columns   row of the catalog, cut off writers ─▶ merges move the rows into row groups
+//!   to columns   row of the catalog, fence off writers ─▶ merges move the rows into row groups
 //!   or clustered
-//!   between them row of the catalog, cut off writers ─▶ merges write row groups anew
-//!   to rows      no more row groups ─▶ step by step rows go back ─▶ row of the catalog, cut off writers
+//!   between them row of the catalog, fence off writers ─▶ merges write row groups anew
+//!   to rows      no more row groups ─▶ step by step rows go back ─▶ row of the catalog, fence off writers
 //!                                                                   ─▶ drop the state of the row groups
 //! ```
 //! A table by column whose rows are all in its delta store is what a table by row is, so one commit of the catalog

@@ -336,11 +336,12 @@ pub(crate) fn key_width(schema: &Schema, index: &IndexDefinition) -> KeyWidth {
         KeyWidth::Sixteen => 16,
         KeyWidth::Variable => return KeyWidth::Variable,
     };
-    let bytes = match index.hashed {
-        true => Some(primary + HASH_BYTES),
-        false => index.columns.iter().try_fold(primary, |bytes, &column| {
+    let bytes = if index.hashed {
+        Some(primary + HASH_BYTES)
+    } else {
+        index.columns.iter().try_fold(primary, |bytes, &column| {
             Some(bytes + 1 + fixed_bytes(schema.columns()[column].data_type)?)
-        }),
+        })
     };
     match bytes {
         Some(bytes) if bytes <= 16 => KeyWidth::Sixteen,

@@ -5,7 +5,7 @@
 //! while it runs are in `hpcache-prediction`.
 
 use super::{QUERY, Star, make, scale, settle, text};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -171,7 +171,7 @@ fn alternating(
         if *gb == 100 {
             let faster = 100.0 * (seconds[1] / seconds[2] - 1.0);
             report.paper("figure 8", "two queries, 100 GB of 192: faster than MRU, %", "15.6", Some(faster));
-            report.asked(Asked::at_least(
+            report.asked(AskedFigure::at_least(
                 "two queries, 100 GB of 192: MRU to hpcache",
                 seconds[1] / seconds[2],
                 1.0,

@@ -104,11 +104,6 @@ impl Star {
         Ok(seconds)
     }
 
-    /// Runs a query of the benchmark.
-    fn run_named(&mut self, name: &str) -> Result<f64, Error> {
-        self.run(name, text(name)?)
-    }
-
     /// Runs all queries in order; returns the seconds of each.
     fn run_all(&mut self) -> Result<Vec<f64>, Error> {
         QUERIES.iter().map(|query| self.run(query.name, query.sql)).collect()

@@ -2,7 +2,7 @@
 //! rounds of all queries, so that they take each other's pages away as those of a user do.
 
 use super::{Star, make, scale, settle};
-use crate::asked::Asked;
+use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::plot::{Figure, Series};
 use crate::report::Report;
@@ -106,17 +106,18 @@ fn judge(report: &mut Report, drives: &str, of_drives: &[(u32, Vec<(CachePolicy,
         let ratio = hot(outcomes, false) / hot(outcomes, true);
         most = most.max(ratio);
         let name = format!("{drives}: best other to hpcache, time at {percent}%");
-        report.asked(Asked::at_least(name, ratio, 1.0));
+        report.asked(AskedFigure::at_least(name, ratio, 1.0));
     }
     let at = |percent: u32| of_drives.iter().find(|(of, _)| *of == percent).map(|(_, of)| hot(of, true));
     if drives == "2 drives" {
         let ratio = at(25).zip(at(100)).map_or(f64::NAN, |(quarter, all)| quarter / all);
         if of_drives.len() == BUDGETS.len() {
-            report
-                .asked(Asked::at_most("2 drives: hpcache, 25% in memory to all", ratio, 1.05).tolerance(0.0));
+            report.asked(
+                AskedFigure::at_most("2 drives: hpcache, 25% in memory to all", ratio, 1.05).tolerance(0.0),
+            );
         }
         let name = "2 drives: best other to hpcache, time at its best budget";
-        report.asked(Asked::at_least(name, most, 1.12).tolerance(0.0));
+        report.asked(AskedFigure::at_least(name, most, 1.12).tolerance(0.0));
     }
     let policies = of_drives.first().map_or(&[][..], |(_, outcomes)| &outcomes[..]);
     let series = policies.iter().enumerate().map(|(at, (policy, _))| {

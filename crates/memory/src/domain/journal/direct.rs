@@ -17,7 +17,7 @@
 //! - A read that fails is an error of its reader, where a fault of the mapping would end the process.
 
 use super::writing::buffer::AlignedBuffer;
-use super::{Journal, Shared};
+use super::{Journal, JournalState};
 use crate::budget::MemoryConsumer;
 use crate::error::{Error, Result};
 use crate::mapping::PAGE_BYTES;
@@ -54,7 +54,7 @@ impl Journal {
     }
 }
 
-impl Shared {
+impl JournalState {
     fn read_direct<R>(
         &self,
         offset: PoolOffset,

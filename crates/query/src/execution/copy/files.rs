@@ -110,7 +110,7 @@ pub(super) fn open(path: &Path) -> Result<File> {
 #[derive(Debug)]
 pub(super) struct NewFile {
     path: PathBuf,
-    /// Where it is written, and its place; none for what is no regular file.
+    /// File that is written, and its place; none for what is no regular file.
     part: Option<(PathBuf, PathBuf)>,
 }
 

@@ -171,7 +171,7 @@ proptest! {
                 prop_assert_eq!(&found, &expected, "{} to {}", least, greatest);
                 selection.select((0..of_block).step_by(step).collect());
                 selection.narrow(&page, block, &condition, &DictionaryMatches::default());
-                let expected: Vec<u32> = expected.into_iter().filter(|row| *row as usize % step == 0).collect();
+                let expected: Vec<u32> = expected.into_iter().filter(|row| (*row as usize).is_multiple_of(step)).collect();
                 let found = selection.rows(of_block as usize).map_or_else(|| (0..of_block).collect(), <[u32]>::to_vec);
                 prop_assert_eq!(found, expected, "{} to {} of each {}th", least, greatest, step);
             }
@@ -188,7 +188,7 @@ proptest! {
         let text = |row: usize| {
             let piece = |at: usize| pieces[(row * 7 + at * 13 + row / 11 * at) % pieces.len()].as_str();
             let count = if long > 0 && row % 1000 == 7 { 20_000 * long } else { row % 9 };
-            format!("{}{}", (0..count).map(piece).collect::<String>(), if row % 10 == 0 { String::new() } else { row.to_string() })
+            format!("{}{}", (0..count).map(piece).collect::<String>(), if row.is_multiple_of(10) { String::new() } else { row.to_string() })
         };
         let row_value = |row: usize| if row % 6 < nulls { Value::Null } else { Value::from(&text(row)[..]) };
         let values: Vec<Value> = (0..rows).map(row_value).collect();
