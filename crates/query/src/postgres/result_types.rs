@@ -103,9 +103,10 @@ pub(crate) fn case(mut case: Case, schema: &DFSchema) -> Expr {
     let are_numbers = types.len() == values.len() && types.iter().all(is_number);
     if are_numbers && types.windows(2).any(|pair| pair[0] != pair[1]) {
         // DOUBLE beside NUMERIC is one: see [`crate::postgres::numbers`].
-        let common = match types.iter().any(DataType::is_floating) {
-            true => Some(DataType::Float64),
-            false => get_coerce_type_for_case_expression(&types, None),
+        let common = if types.iter().any(DataType::is_floating) {
+            Some(DataType::Float64)
+        } else {
+            get_coerce_type_for_case_expression(&types, None)
         };
         if let Some(common) = common {
             for (value, _) in values.into_iter().zip(&types).filter(|(_, of)| **of != common) {

@@ -77,9 +77,10 @@ impl ScalarUDFImpl for SimilarTo {
                 Some(escapes) => escape_character(escapes.value(row)).map_err(external)?,
             };
             let pattern = patterns.value(row);
-            let converted = match self.is_like {
-                true => with_backslashes(pattern, escape),
-                false => regular_expression(pattern, escape),
+            let converted = if self.is_like {
+                with_backslashes(pattern, escape)
+            } else {
+                regular_expression(pattern, escape)
             };
             converted.map(Some).map_err(external)
         });

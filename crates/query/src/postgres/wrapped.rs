@@ -88,9 +88,10 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
     }
 
     fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> EngineResult<ExprSimplifyResult> {
-        match A::MAY_SIMPLIFY {
-            true => self.inner.simplify(arguments, info),
-            false => Ok(ExprSimplifyResult::Original(arguments)),
+        if A::MAY_SIMPLIFY {
+            self.inner.simplify(arguments, info)
+        } else {
+            Ok(ExprSimplifyResult::Original(arguments))
         }
     }
 

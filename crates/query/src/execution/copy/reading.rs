@@ -285,7 +285,10 @@ mod tests {
             assert!(matches!(pieces.next().await, Ok(Some(Piece::Bytes(_)))));
             let error = pieces.next().await.unwrap_err().to_string();
             assert!(error.contains("the reader of a file failed"), "{error}");
-            let mut whole = Pieces::of(|sender| Ok(drop(sender.blocking_send(Piece::Bytes(vec![1])))));
+            let mut whole = Pieces::of(|sender| {
+                let _ = sender.blocking_send(Piece::Bytes(vec![1]));
+                Ok(())
+            });
             assert!(matches!(whole.next().await, Ok(Some(_))));
             assert!(matches!(whole.next().await, Ok(None)));
         });

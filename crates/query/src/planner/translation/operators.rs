@@ -212,9 +212,10 @@ fn like(expr: &mut Expr) {
     let is_sensitive = matches!(expr, Expr::Like { .. });
     let condition = |pattern: Expr| {
         let (expr, pattern, any, escape_char) = (Box::new(tested.clone()), Box::new(pattern), false, None);
-        match is_sensitive {
-            true => Expr::Like { negated, any, expr, pattern, escape_char },
-            false => Expr::ILike { negated, any, expr, pattern, escape_char },
+        if is_sensitive {
+            Expr::Like { negated, any, expr, pattern, escape_char }
+        } else {
+            Expr::ILike { negated, any, expr, pattern, escape_char }
         }
     };
     let op = if is_all { BinaryOperator::And } else { BinaryOperator::Or };
