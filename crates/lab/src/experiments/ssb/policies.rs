@@ -39,9 +39,10 @@ pub(in crate::experiments) fn run(options: &RunOptions, report: &mut Report) -> 
     let queries: Vec<(&str, &str)> = QUERIES.iter().map(|query| (query.name, query.sql)).collect();
     let all_bytes = star.input_bytes(&queries)?;
     let drives = star.drives(if options.quick { 2 } else { 7 })?;
-    let (policies, budgets, rounds) = match options.quick {
-        true => (vec![CachePolicy::Mru, PROPORTIONAL], &BUDGETS[..1], 1),
-        false => (CachePolicy::ALL.to_vec(), &BUDGETS[..], 5),
+    let (policies, budgets, rounds) = if options.quick {
+        (vec![CachePolicy::Mru, PROPORTIONAL], &BUDGETS[..1], 1)
+    } else {
+        (CachePolicy::ALL.to_vec(), &BUDGETS[..], 5)
     };
     let drives = if options.quick { &drives[1..2] } else { &drives[..] };
     let mut is_within = true;
