@@ -8,7 +8,7 @@
 //! all values of a batch are. What `replace` would make is counted piece by piece: the count ends as soon as it is
 //! too much, or the statement is cancelled.
 //!
-//! So every call ends within seconds, most within milliseconds. One with large values ([`LONG_VALUE_BYTES`]) runs
+//! Calls end within seconds, most within milliseconds. One with large values ([`LONG_VALUE_BYTES`]) runs
 //! on a thread of its own, for which a cancelled statement does not wait ([`crate::planner::blocking`]); of small
 //! ones a batch is computed slice by slice ([`crate::planner::slices`]). Memory of a call is reserved as the
 //! statement's while it runs.

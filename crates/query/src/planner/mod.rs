@@ -32,4 +32,5 @@ pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;
 pub(crate) mod views;
+pub(crate) mod wrapped_expr;
 pub(crate) mod yielding;

@@ -3,7 +3,7 @@
 //! An expression is computed for all rows of a batch at once. With one that takes long for a row, or makes much of
 //! it, a batch takes seconds, and gigabytes. So there are fewer rows at a time where it matters:
 //!
-//! - [`SlicedExpr`] computes an expression for slices of a batch. Their length is adapted to the time that the last one
+//! - [`SlicedEvaluation`] computes an expression for slices of a batch. Their length is adapted to the time that the last one
 //!   took ([`SLICE_TIME`]), which bounds its intermediate results too, and the statement is looked at between them.
 //! - [`BatchRows`] is the length of the batches that go *into* a projection, adapted to the bytes that it made of
 //!   the last one ([`BATCH_BYTES`]); [`crate::planner::yielding`] divides them. Long literals bound it from the
@@ -14,9 +14,10 @@
 
 use crate::error::{Error, external};
 use crate::planner::running_query::RunningQuery;
+use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{cast, concat};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator};
@@ -27,8 +28,6 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::projection::ProjectionExec;
 use datafusion::physical_plan::sorts::sort::SortExec;
 use datafusion::physical_plan::windows::{BoundedWindowAggExec, WindowAggExec};
-use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -168,85 +167,57 @@ fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<bool> 
     Ok(found)
 }
 
-/// Expression that is computed slice by slice.
+/// Evaluation of an expression slice by slice.
 #[derive(Debug)]
-pub(crate) struct SlicedExpr {
-    inner: Arc<dyn PhysicalExpr>,
+pub(crate) struct SlicedEvaluation {
     query: Arc<RunningQuery>,
     rows: BatchRows,
 }
 
-impl SlicedExpr {
+impl SlicedEvaluation {
     /// The expression, sliced if it takes long; `None` if it does not.
     pub(crate) fn of(
         expr: &Arc<dyn PhysicalExpr>,
         schema: &Schema,
         query: &Arc<RunningQuery>,
     ) -> EngineResult<Option<Arc<dyn PhysicalExpr>>> {
-        let inner = match expr.downcast_ref::<SlicedExpr>() {
-            Some(sliced) => &sliced.inner,
+        let inner = match expr.downcast_ref::<WrappedExpr<SlicedEvaluation>>() {
+            Some(sliced) => sliced.inner(),
             None if is_long(expr, schema)? => expr,
             None => return Ok(None),
         };
-        Ok(Some(Arc::new(SlicedExpr {
-            inner: Arc::clone(inner),
-            query: Arc::clone(query),
-            rows: BatchRows::new(usize::MAX),
-        })))
+        let sliced = SlicedEvaluation { query: Arc::clone(query), rows: BatchRows::new(usize::MAX) };
+        Ok(Some(WrappedExpr::of(Arc::clone(inner), sliced)))
     }
 
-    fn computed(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn computed(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
         self.query.check().map_err(external)?;
         let began = Instant::now();
-        let value = self.inner.evaluate(batch)?;
+        let value = inner.evaluate(batch)?;
         self.rows.adapt(batch.num_rows(), began.elapsed().as_nanos(), SLICE_TIME.as_nanos());
         Ok(value)
     }
 }
 
-impl PartialEq for SlicedExpr {
-    fn eq(&self, other: &SlicedExpr) -> bool {
-        self.inner.eq(&other.inner)
-    }
-}
-
-impl Eq for SlicedExpr {}
-
-impl Hash for SlicedExpr {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
-    }
-}
-
-impl fmt::Display for SlicedExpr {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl PhysicalExpr for SlicedExpr {
-    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
-        self.inner.return_field(schema)
-    }
-
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+impl EvaluationWrapper for SlicedEvaluation {
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
         let rows = batch.num_rows();
         if rows <= self.rows.next() {
-            return self.computed(batch);
+            return self.computed(inner, batch);
         }
-        let of = self.inner.data_type(&batch.schema())?;
+        let of = inner.data_type(&batch.schema())?;
         let (mut parts, mut at, mut bytes) = (Vec::new(), 0, 0);
         while at < rows {
             let length = self.rows.next().min(rows - at);
             // A constant may be that of this slice alone: CASE returns one if all its rows take one branch.
-            let part = self.computed(&batch.slice(at, length))?.into_array(length)?;
+            let part = self.computed(inner, &batch.slice(at, length))?.into_array(length)?;
             let part = if *part.data_type() == of { part } else { cast(&part, &of)? };
             bytes += bytes_of_array(&part);
             parts.push(part);
             at += length;
             if bytes > RESULTS_BYTES_MAX {
                 let message = format!(
-                    "{self}: results of {bytes} bytes for one batch of rows, at most {RESULTS_BYTES_MAX}"
+                    "{inner}: results of {bytes} bytes for one batch of rows, at most {RESULTS_BYTES_MAX}"
                 );
                 return Err(external(Error::MemoryLimit(message)));
             }
@@ -255,21 +226,8 @@ impl PhysicalExpr for SlicedExpr {
         Ok(ColumnarValue::Array(concat(&parts)?))
     }
 
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.inner]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
-        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
-        let rows = BatchRows::new(usize::MAX);
-        Ok(Arc::new(SlicedExpr { inner, query: Arc::clone(&self.query), rows }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_sql(f)
+    fn anew(&self) -> SlicedEvaluation {
+        SlicedEvaluation { query: Arc::clone(&self.query), rows: BatchRows::new(usize::MAX) }
     }
 }
 

@@ -24,11 +24,12 @@ use crate::planner::lookup::LookupJoinExec;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
-use crate::planner::slices::{self, BatchRows, SlicedExpr};
+use crate::planner::slices::{self, BatchRows, SlicedEvaluation};
+use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
 use crate::postgres::plan_expressions::changed;
 use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::RecordBatch;
-use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
+use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as EngineResult, Statistics};
@@ -50,7 +51,6 @@ use futures::{Stream, StreamExt};
 use std::any::Any;
 use std::cell::Cell;
 use std::fmt;
-use std::hash::{Hash, Hasher};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -122,7 +122,7 @@ pub(crate) fn interruptible(
     let node = with_checked_condition(node, query)?;
     let sliced =
         |expr: Arc<dyn PhysicalExpr>, schema: &Schema| -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
-            Ok(match SlicedExpr::of(&expr, schema, query)? {
+            Ok(match SlicedEvaluation::of(&expr, schema, query)? {
                 Some(sliced) => Transformed::yes(sliced),
                 None => Transformed::no(expr),
             })
@@ -180,9 +180,10 @@ fn with_checked_condition(
     query: &Arc<RunningQuery>,
 ) -> EngineResult<Arc<dyn ExecutionPlan>> {
     let checked = |filter: &JoinFilter| {
-        let condition = Condition { inner: Arc::clone(filter.expression()), query: Arc::clone(query) };
+        let checked = CheckedCondition { query: Arc::clone(query) };
+        let condition = WrappedExpr::of(Arc::clone(filter.expression()), checked);
         let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
-        Some(JoinFilter::new(Arc::new(condition), columns, schema))
+        Some(JoinFilter::new(condition, columns, schema))
     };
     if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>()
         && let Some(filter) = join.filter()
@@ -448,58 +449,21 @@ impl Drop for WatchedRows {
     }
 }
 
-/// Condition of a join that checks for cancellation before it is evaluated.
+/// Evaluation of a join's condition, which checks for cancellation before.
 #[derive(Debug)]
-struct Condition {
-    inner: Arc<dyn PhysicalExpr>,
+struct CheckedCondition {
     query: Arc<RunningQuery>,
 }
 
-impl PartialEq for Condition {
-    fn eq(&self, other: &Condition) -> bool {
-        self.inner.eq(&other.inner)
-    }
-}
-
-impl Eq for Condition {}
-
-impl Hash for Condition {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.inner.hash(state);
-    }
-}
-
-impl fmt::Display for Condition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt(f)
-    }
-}
-
-impl PhysicalExpr for Condition {
-    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
-        self.inner.return_field(schema)
-    }
-
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+impl EvaluationWrapper for CheckedCondition {
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
         self.query.check().map_err(external)?;
         give_way_to_others();
-        self.inner.evaluate(batch)
+        inner.evaluate(batch)
     }
 
-    fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
-        vec![&self.inner]
-    }
-
-    fn with_new_children(
-        self: Arc<Self>,
-        mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
-        let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
-        Ok(Arc::new(Condition { inner, query: Arc::clone(&self.query) }))
-    }
-
-    fn fmt_sql(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.inner.fmt_sql(f)
+    fn anew(&self) -> CheckedCondition {
+        CheckedCondition { query: Arc::clone(&self.query) }
     }
 }
 
