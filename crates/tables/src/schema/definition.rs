@@ -578,8 +578,8 @@ fn placement_code(placement: TierChoice) -> Option<u8> {
     }
 }
 
-/// `None` if the bytes are malformed, `Some(Err)` if they break a rule.
-fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
+/// Sections of a definition by their tags; `None` if the bytes are malformed.
+fn sections_of(bytes: &[u8]) -> Option<[Option<&[u8]>; SECTIONS]> {
     let mut sections: [Option<&[u8]>; SECTIONS] = [None; SECTIONS];
     let mut reader = Reader(bytes);
     while !reader.0.is_empty() {
@@ -590,6 +590,61 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
             return None;
         }
     }
+    Some(sections)
+}
+
+/// Definition of an index, and the number of its state; `None` if the bytes are malformed.
+fn read_index(reader: &mut Reader<'_>) -> Option<(IndexDefinition, u32)> {
+    let (name, flags) = (reader.text()?, reader.byte()?);
+    let structure = IndexStructure::from_number(flags >> STRUCTURE_SHIFT)?;
+    if flags & FLAGS_MASK & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY | FLAG_HASHED) != 0 {
+        return None;
+    }
+    let state = reader.number()?;
+    let count = usize::from(reader.byte()?);
+    let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
+    let has = |flag: u8| flags & flag != 0;
+    let definition = IndexDefinition {
+        name,
+        columns: columns?,
+        unique: has(FLAG_UNIQUE),
+        constraint: has(FLAG_CONSTRAINT),
+        primary: has(FLAG_PRIMARY),
+        structure,
+        hashed: has(FLAG_HASHED),
+    };
+    Some((definition, state))
+}
+
+/// Layout of a table with row groups; their state, and that of the places, come into `states`.
+fn read_layout(section: &[u8], states: &mut StatesBeside) -> Option<TableLayout> {
+    let mut reader = Reader(section);
+    let layout = reader.byte()?;
+    states.columns = Some(reader.number()?);
+    match layout {
+        LAYOUT_COLUMNS => {
+            states.places = if reader.0.is_empty() { None } else { Some(reader.number()?) };
+            Some(TableLayout::Columns)
+        }
+        LAYOUT_CLUSTERED => {
+            states.places = Some(reader.number()?);
+            Some(TableLayout::Clustered)
+        }
+        _ => None,
+    }
+}
+
+/// Value of a section that is there with one content, or not at all.
+fn read_flag(section: Option<&[u8]>, content: u8) -> Option<bool> {
+    match section {
+        None => Some(false),
+        Some(bytes) => (bytes == [content]).then_some(true),
+    }
+}
+
+/// `None` if the bytes are malformed, `Some(Err)` if they break a rule.
+fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
+    let sections = sections_of(bytes)?;
     let part = |tag: u8| sections[usize::from(tag)];
     let schema = match Schema::from_bytes(part(SECTION_SCHEMA)?) {
         Ok(schema) => schema,
@@ -627,25 +682,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     let mut reader = Reader(part(SECTION_INDEXES).unwrap_or_default());
     let mut states = StatesBeside::default();
     while !reader.0.is_empty() {
-        let (name, flags) = (reader.text()?, reader.byte()?);
-        let structure = IndexStructure::from_number(flags >> STRUCTURE_SHIFT)?;
-        if flags & FLAGS_MASK & !(FLAG_UNIQUE | FLAG_CONSTRAINT | FLAG_PRIMARY | FLAG_HASHED) != 0 {
-            return None;
-        }
-        states.indexes.push(reader.number()?);
-        let count = usize::from(reader.byte()?);
-        let columns: Option<Vec<usize>> = (0..count).map(|_| reader.short()).collect();
-        let (unique, constraint) = (flags & FLAG_UNIQUE != 0, flags & FLAG_CONSTRAINT != 0);
-        let (primary, hashed) = (flags & FLAG_PRIMARY != 0, flags & FLAG_HASHED != 0);
-        definition.indexes.push(IndexDefinition {
-            name,
-            columns: columns?,
-            unique,
-            constraint,
-            primary,
-            structure,
-            hashed,
-        });
+        let (index, state) = read_index(&mut reader)?;
+        definition.indexes.push(index);
+        states.indexes.push(state);
     }
     if let Some(part) = part(SECTION_CHANGES) {
         let mut reader = Reader(part);
@@ -654,20 +693,7 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         definition.changes = Some(Retention::from_nanoseconds(retention));
     }
     if let Some(part) = part(SECTION_LAYOUT) {
-        let mut reader = Reader(part);
-        let layout = reader.byte()?;
-        states.columns = Some(reader.number()?);
-        definition.layout = match layout {
-            LAYOUT_COLUMNS => {
-                states.places = if reader.0.is_empty() { None } else { Some(reader.number()?) };
-                TableLayout::Columns
-            }
-            LAYOUT_CLUSTERED => {
-                states.places = Some(reader.number()?);
-                TableLayout::Clustered
-            }
-            _ => return None,
-        };
+        definition.layout = read_layout(part, &mut states)?;
     }
     if let Some(part) = part(SECTION_STRUCTURE) {
         let [number] = *part else { return None };
@@ -680,16 +706,8 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     if let Some(part) = part(SECTION_CLUSTERING) {
         definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
     }
-    definition.pages = match part(SECTION_PAGES) {
-        None => false,
-        Some([PAGES]) => true,
-        Some(_) => return None,
-    };
-    definition.auto_layout = match part(SECTION_AUTO_LAYOUT) {
-        None => false,
-        Some([AUTO_LAYOUT]) => true,
-        Some(_) => return None,
-    };
+    definition.pages = read_flag(part(SECTION_PAGES), PAGES)?;
+    definition.auto_layout = read_flag(part(SECTION_AUTO_LAYOUT), AUTO_LAYOUT)?;
     definition.elves = elf::from_bytes(part(SECTION_ELVES).unwrap_or_default())?;
     Some(Ok((definition, states)))
 }
