@@ -12,7 +12,7 @@
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
 //!   has the 2^32 rows for them to leave a BIGINT.
 //!
-//! What is checked may fail for rows that another condition rules out: see [`crate::postgres::guards`].
+//! Checked expressions may fail for rows that another condition rules out: see [`crate::postgres::guards`].
 //!
 //! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Conditions of joins,
 //! sort keys that are computed on the way, and sums over windows still wrap.

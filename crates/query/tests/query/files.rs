@@ -273,7 +273,7 @@ async fn files_are_for_superusers() {
     }
 }
 
-/// What came out of a pipe is gone: a COPY of it that lost against another transaction is not repeated.
+/// A pipe is read once: a COPY of it that lost against another transaction is not repeated.
 #[tokio::test]
 async fn a_pipe_is_read_once() {
     let database = TestDatabase::journal();

@@ -194,7 +194,7 @@ pub trait Source: Send {
     }
 
     /// Learns what is committed *and durable*: no later run, whatever ends this one, opens the source before these positions.
-    /// So what lies before them may be acknowledged, or deleted where it comes from. Positions never decrease. They are those
+    /// Input before them may be acknowledged, or deleted where it comes from. Positions never decrease. They are those
     /// of some commits, the last one of a run that ends without an error among them; one may come again.
     ///
     /// The position that [`Source::open`] gets is committed, too.
