@@ -274,9 +274,7 @@ impl GroupedStream {
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
-        // Rows that threads write into windows in pages make a mixture, in which a later run on one thread takes some
-        // groups for new: so pages are for those who ask for them.
-        if let (WindowTimes::Windows(_), Some(StateForm::Pages)) = (&times, state_form) {
+        if let WindowTimes::Windows(_) = times {
             graph.paged.insert(state_table.to_owned());
         }
         if stream.from_sources

@@ -35,10 +35,10 @@ fn named_reading(n: u64) -> Tuple {
 }
 
 /// Counts of long names in windows, of which each commit writes pages, or rows; some transactions change the form.
-fn run_paged(pool: &Arc<Pool>, form: StateForm) -> Result<Arc<Catalog>, String> {
+fn run_paged(pool: &Arc<Pool>, (form, threads): (StateForm, usize)) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
     let catalog = Catalog::open_or_create(context).map_err(|error| error.to_string())?;
-    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(4));
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(4)).parallelism(threads);
     let source = GeneratorSource::new(named_columns(), |n| (n < READINGS).then(|| named_reading(n)));
     let windows = topology.source("s", source).window(TimeWindow::tumbling("at", Duration::from_secs(16)));
     windows
@@ -50,7 +50,7 @@ fn run_paged(pool: &Arc<Pool>, form: StateForm) -> Result<Arc<Catalog>, String> 
     Ok(catalog)
 }
 
-fn verify_paged(pool: &Arc<Pool>, form: StateForm) -> Result<(), String> {
+fn verify_paged(pool: &Arc<Pool>, after: (StateForm, usize)) -> Result<(), String> {
     // What the crash has left is rows of one commit, for all readers.
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
     let catalog = Catalog::open_or_create(context).map_err(|error| error.to_string())?;
@@ -72,7 +72,7 @@ fn verify_paged(pool: &Arc<Pool>, form: StateForm) -> Result<(), String> {
         }
     }
     drop(catalog);
-    let catalog = run_paged(pool, form)?;
+    let catalog = run_paged(pool, after)?;
     let mut expected = BTreeMap::new();
     for n in 0..READINGS {
         let reading = named_reading(n);
@@ -99,12 +99,13 @@ fn pages_of_groups_are_those_of_a_commit_whatever_a_power_failure_leaves() {
     let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
     println!("seed {}", options.seed);
     for (before, after) in [
-        (StateForm::Pages, StateForm::Pages),
-        (StateForm::Pages, StateForm::Rows),
-        (StateForm::Rows, StateForm::Pages),
+        (StateForm::Pages, (StateForm::Pages, 1)),
+        (StateForm::Pages, (StateForm::Rows, 1)),
+        (StateForm::Rows, (StateForm::Pages, 1)),
+        (StateForm::Pages, (StateForm::Pages, 3)),
     ] {
         let history = |pool: &Arc<Pool>| {
-            run_paged(pool, before).unwrap();
+            run_paged(pool, (before, 1)).unwrap();
             Ok(())
         };
         let report = check(&options, history, move |pool| verify_paged(pool, after)).unwrap();

@@ -8,7 +8,7 @@ use crossbeam_channel::{Sender, unbounded};
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, Element, Punctuation, StateForm, TimeWindow, ToTable, Topology, Tuple,
 };
-use entresol_tables::{Catalog, Row, Value};
+use entresol_tables::{Catalog, Row, ScanRange, Value};
 use std::sync::Arc;
 use std::time::Duration;
 use support::*;
@@ -135,17 +135,17 @@ fn a_topology_resumes_without_reading_its_groups() {
 #[test]
 fn aborts_undo_groups_windows_and_what_has_left_memory() {
     let mut random = Random(seed());
-    const PAGES: Option<StateForm> = Some(StateForm::Pages);
+    const IN_PAGES: Option<StateForm> = Some(StateForm::Pages);
     for settings in [
         &[(1, usize::MAX, None)][..],
         &[(3, usize::MAX, None)],
         &[(1, 40, None)],
         &[(2, 100, None)],
-        &[(1, usize::MAX, PAGES)],
-        &[(2, 100, PAGES)],
-        &[(1, usize::MAX, PAGES), (1, usize::MAX, Some(StateForm::Rows))],
-        &[(1, 60, PAGES), (3, usize::MAX, None), (1, usize::MAX, PAGES)],
-        &[(1, usize::MAX, None), (1, usize::MAX, PAGES)],
+        &[(1, usize::MAX, IN_PAGES)],
+        &[(2, 100, IN_PAGES)],
+        &[(1, usize::MAX, IN_PAGES), (1, usize::MAX, Some(StateForm::Rows))],
+        &[(1, 60, IN_PAGES), (3, usize::MAX, None), (1, usize::MAX, IN_PAGES)],
+        &[(1, usize::MAX, None), (1, usize::MAX, IN_PAGES)],
     ] {
         let runs: Vec<Vec<Sent>> = (0..4).map(|run| random_run(&mut random, run)).collect();
         compare(&runs, settings, &expected(&runs));
@@ -167,4 +167,47 @@ fn random_run(random: &mut Random, run: i64) -> Vec<Sent> {
         (tuples, end)
     });
     transactions.collect()
+}
+
+/// Readings of each of some groups.
+fn all_groups(groups: u64) -> Vec<Sent> {
+    let readings = (0..groups).map(|meter| reading(meter as i32, 1_000_000, (meter % 100) as f64));
+    vec![(readings.collect(), Punctuation::Commit)]
+}
+
+const PAGES: Setting = (1, usize::MAX, Some(StateForm::Pages));
+
+/// Returns true if the last group of so many stands alone, as a row.
+fn ends_in_a_row(groups: u64) -> bool {
+    let catalog = volatile();
+    run(&catalog, &all_groups(groups), PAGES, false);
+    let range = ScanRange::prefix(&[Value::Timestamp(1_000_000 * SECOND_US)]);
+    !catalog.table("open").unwrap().ends_in_page(&catalog.begin().unwrap(), &range).unwrap()
+}
+
+/// A last group that does not fit into the page before it is a row: the window is in pages nevertheless.
+#[test]
+fn windows_in_pages_that_end_in_a_row_are_known_as_such() {
+    let mut random = Random(seed());
+    let of_pages: Vec<u64> = (30..400).filter(|&groups| ends_in_a_row(groups)).take(3).collect();
+    assert_eq!(of_pages.len(), 3);
+    for groups in of_pages {
+        let mut few = |tuples: usize| -> Sent {
+            let mut one = || {
+                let second = 1_000_000 + random.below(1000) as i64;
+                group_reading(&mut random, groups, second)
+            };
+            ((0..tuples).map(|_| one()).collect(), Punctuation::Commit)
+        };
+        let runs = vec![all_groups(groups), vec![few(3), few(2)], vec![few(3)], vec![few(1)]];
+        let expected = expected(&runs);
+        for settings in [
+            [PAGES, (1, usize::MAX, None), (1, usize::MAX, None), PAGES],
+            [PAGES, (1, usize::MAX, Some(StateForm::Rows)), (2, usize::MAX, None), PAGES],
+            [PAGES, (3, usize::MAX, None), PAGES, (4, usize::MAX, None)],
+            [PAGES, (1, 20, Some(StateForm::Pages)), (3, usize::MAX, None), (1, 20, None)],
+        ] {
+            compare(&runs, &settings, &expected);
+        }
+    }
 }

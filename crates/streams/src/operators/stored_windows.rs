@@ -69,12 +69,12 @@ impl WindowState {
 
     /// Opens a window that has rows, and reads them as far as there is room.
     fn open_stored(&mut self, epoch: &EpochTransaction, start: EventTime, room: &mut usize) -> Result<()> {
-        let form = if self.table.has_pages() && self.table.ends_in_page(epoch.get()?, &prefix(start))? {
+        let has_pages = self.table.has_pages();
+        if has_pages && self.table.ends_in_page(epoch.get()?, &prefix(start))? {
             self.choice.found_pages();
-            StoredForm::Unknown
-        } else {
-            StoredForm::Rows
-        };
+        }
+        // Any group may be in a page, whatever the last one is in.
+        let form = if has_pages { StoredForm::Unknown } else { StoredForm::Rows };
         self.open_window(start)?.form = form;
         let read = self.read(epoch, start, |state, batch, rows| {
             *room = room.saturating_sub(batch);
@@ -87,8 +87,9 @@ impl WindowState {
         match read {
             Ok(true) => {
                 let is_empty = self.windows.get(&start).is_some_and(|window| window.index.len() == 0);
-                if is_empty {
-                    // All rows are of other parts.
+                if is_empty && !has_pages {
+                    // All rows are of other parts. Of a window in pages the form must stay known: what is written
+                    // beside a page without looking hides the groups behind it.
                     self.close(start);
                 }
                 Ok(())

@@ -220,8 +220,8 @@ impl Table {
         Ok(changed)
     }
 
-    /// Returns true if the last rows of a range are a page. Where an owner has put all rows of a first column into pages,
-    /// they stay in pages: a page takes in what comes behind it.
+    /// Returns true if the last rows of a range are a page. The last row of a range in pages may be none, nevertheless: one
+    /// that does not fit into the page before it stands alone.
     pub fn ends_in_page(&self, tx: &Transaction, range: &ScanRange) -> Result<bool> {
         let Some(range) = range.encode(self.name(), self.schema())? else { return Ok(false) };
         Ok(tx.last_in(self.state(), &range, |_, value| page::is_page(value))?.unwrap_or(false))
