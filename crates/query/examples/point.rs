@@ -116,12 +116,12 @@ async fn measure(title: &str, pool: Arc<Pool>) -> Result<()> {
         ("read: table", 2000),
         ("read: prepared, short", 2000),
         ("read: text, short", 500),
-        ("read: prepared, engine", 20),
-        ("read: text, engine", 20),
+        ("read: prepared, planned", 20),
+        ("read: text, planned", 20),
         ("update: table", 2000),
         ("update: prepared, short", 2000),
         ("update: text, short", 500),
-        ("update: prepared, engine", 20),
+        ("update: prepared, planned", 20),
     ];
     let mut ways: Vec<Way> =
         names.into_iter().map(|(name, runs)| Way { name, runs, times_ns: Vec::new() }).collect();

@@ -5,7 +5,7 @@ use super::functions::DEFINITIONS;
 use super::view::Source;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, ListArray, StructArray};
 use datafusion::arrow::datatypes::{DataType, Field, Fields};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
@@ -74,11 +74,11 @@ impl ScalarUDFImpl for CatalogFunction {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(self.returns.clone())
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let definition = &DEFINITIONS[self.place];
         let view = self.source.view()?;
         let constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
@@ -87,7 +87,7 @@ impl ScalarUDFImpl for CatalogFunction {
             .args
             .iter()
             .map(|argument| cells(&argument.to_array(rows)?))
-            .collect::<EngineResult<_>>()?;
+            .collect::<DFResult<_>>()?;
         let mut row = Vec::with_capacity(columns.len());
         let mut answers = Vec::with_capacity(rows);
         for at in 0..rows {
@@ -130,11 +130,11 @@ impl ScalarUDFImpl for ExpandArray {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(cell::list_of(DataType::Struct(ExpandArray::fields())))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let array = arguments.args[0].to_array(arguments.number_rows)?;
         let wide = datafusion::arrow::compute::cast(&array, &cell::list_of(DataType::Int32))?;
         let lists = wide.as_list::<i32>();

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type, TimeUnit};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use std::sync::Arc;
 
@@ -89,7 +89,7 @@ pub(crate) fn list_of(element: DataType) -> DataType {
 }
 
 /// Cells as a column of a type.
-pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<ArrayRef> {
+pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> DFResult<ArrayRef> {
     let ints = || cells.iter().map(|cell| if let Cell::Int(value) = cell { Some(*value) } else { None });
     let reals = || cells.iter().map(|cell| if let Cell::Real(value) = cell { Some(*value) } else { None });
     Ok(match data_type {
@@ -122,7 +122,7 @@ pub(crate) fn column(data_type: &DataType, cells: Vec<Cell>) -> EngineResult<Arr
     })
 }
 
-fn list(element: &DataType, cells: &[Cell]) -> EngineResult<ArrayRef> {
+fn list(element: &DataType, cells: &[Cell]) -> DFResult<ArrayRef> {
     let ints = || {
         cells.iter().map(|cell| match cell {
             Cell::Ints(values) => Some(values.iter().map(|value| Some(*value)).collect::<Vec<_>>()),
@@ -150,7 +150,7 @@ fn list(element: &DataType, cells: &[Cell]) -> EngineResult<ArrayRef> {
 }
 
 /// Converts a column to cells; values other than numbers, strings and lists of them become strings.
-pub(crate) fn cells(array: &ArrayRef) -> EngineResult<Vec<Cell>> {
+pub(crate) fn cells(array: &ArrayRef) -> DFResult<Vec<Cell>> {
     let rows = 0..array.len();
     let data_type = array.data_type();
     if *data_type == DataType::Null {
@@ -173,7 +173,7 @@ pub(crate) fn cells(array: &ArrayRef) -> EngineResult<Vec<Cell>> {
     Ok(rows.map(|row| texts.is_valid(row).then(|| texts.value(row)).into()).collect())
 }
 
-fn list_cell(array: &ArrayRef, element: &DataType, row: usize) -> EngineResult<Cell> {
+fn list_cell(array: &ArrayRef, element: &DataType, row: usize) -> DFResult<Cell> {
     if array.is_null(row) {
         return Ok(Cell::Null);
     }
@@ -190,7 +190,7 @@ fn list_cell(array: &ArrayRef, element: &DataType, row: usize) -> EngineResult<C
 }
 
 /// Arrow type of a type name in the description of a relation.
-pub(crate) fn type_of(word: &str) -> EngineResult<DataType> {
+pub(crate) fn type_of(word: &str) -> DFResult<DataType> {
     if let Some(element) = word.strip_suffix("[]") {
         return Ok(list_of(type_of(element)?));
     }

@@ -13,10 +13,10 @@ use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::privileges::Privileges;
 use crate::schema_names::SCHEMA;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use std::ops::RangeInclusive;
 
-pub(super) type Call = fn(&View, &[Cell]) -> EngineResult<Cell>;
+pub(super) type Call = fn(&View, &[Cell]) -> DFResult<Cell>;
 
 /// Definition of a catalog function.
 pub(crate) struct Definition {
@@ -235,7 +235,7 @@ pub(super) fn place(name: &str) -> Option<usize> {
     DEFINITIONS.iter().position(|definition| definition.name == name)
 }
 
-fn index_definition(view: &View, of: &[Cell]) -> EngineResult<Cell> {
+fn index_definition(view: &View, of: &[Cell]) -> DFResult<Cell> {
     let oid = of[0].int();
     let found = view.indexes().find(|index| Some(index.oid) == oid);
     let column = of.get(1).and_then(Cell::int).unwrap_or(0);
@@ -250,7 +250,7 @@ fn index_definition(view: &View, of: &[Cell]) -> EngineResult<Cell> {
 }
 
 /// Sequence owned by a column: `public.t_id_seq`.
-fn serial_sequence(view: &View, of: &[Cell]) -> EngineResult<Cell> {
+fn serial_sequence(view: &View, of: &[Cell]) -> DFResult<Cell> {
     let (Some(table), Some(column)) = (of[0].text(), of[1].text()) else { return Ok(Cell::Null) };
     let Some(name) = parts(table).pop() else { return Ok(Cell::Null) };
     let table = view.catalog.table(&name).map_err(external)?;
@@ -263,7 +263,7 @@ fn serial_sequence(view: &View, of: &[Cell]) -> EngineResult<Cell> {
     Ok(owned.first().map(|name| format!("{SCHEMA}.{}", definitions::quoted(name))).into())
 }
 
-fn lenient(alias: Alias, view: &View, name: &Cell) -> EngineResult<Cell> {
+fn lenient(alias: Alias, view: &View, name: &Cell) -> DFResult<Cell> {
     Ok(match name.text() {
         Some(name) => alias.find(view, name)?.into(),
         None => name.int().into(),
@@ -307,7 +307,7 @@ fn size_pretty(bytes: i64) -> String {
 }
 
 /// `has_table_privilege([user,] table, [column,] privilege)`; `behind`: number of arguments after the user.
-fn table_privilege(view: &View, of: &[Cell], behind: usize) -> EngineResult<Cell> {
+fn table_privilege(view: &View, of: &[Cell], behind: usize) -> DFResult<Cell> {
     let (user, rest) = if of.len() > behind + 1 {
         (Alias::Role.text(view, &of[0])?, &of[1..])
     } else {

@@ -10,7 +10,7 @@ use crate::schema_names::{INFORMATION_INNER, INFORMATION_SCHEMA};
 use datafusion::arrow::datatypes::{DataType, Field, Schema};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::datasource::MemTable;
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(crate) struct Relation {
     pub(crate) name: &'static str,
     description: &'static str,
     /// Function that computes the rows; `None` if there is never a row.
-    rows: Option<fn(&View) -> EngineResult<Rows>>,
+    rows: Option<fn(&View) -> DFResult<Rows>>,
 }
 
 impl std::fmt::Debug for Relation {
@@ -38,7 +38,7 @@ pub(crate) const fn relation(
     number: i64,
     name: &'static str,
     description: &'static str,
-    rows: fn(&View) -> EngineResult<Rows>,
+    rows: fn(&View) -> DFResult<Rows>,
 ) -> Relation {
     Relation { number, name, description, rows: Some(rows) }
 }
@@ -55,11 +55,11 @@ impl Relation {
     }
 
     /// Table provider over its current content.
-    pub(crate) fn provider(&self, source: &Source) -> EngineResult<Arc<dyn TableProvider>> {
+    pub(crate) fn provider(&self, source: &Source) -> DFResult<Arc<dyn TableProvider>> {
         let fields: Vec<Field> = self
             .columns()
             .map(|(name, word)| Ok(Field::new(name, cell::type_of(word)?, true)))
-            .collect::<EngineResult<_>>()?;
+            .collect::<DFResult<_>>()?;
         let schema = Arc::new(Schema::new(fields));
         let rows = match self.rows {
             Some(rows) => rows(&source.view()?)?,
@@ -73,7 +73,7 @@ impl Relation {
         }
         let types = schema.fields().iter().map(|field| field.data_type());
         let arrays = types.zip(columns).map(|(of, cells): (&DataType, _)| cell::column(of, cells));
-        let batch = RecordBatch::try_new(Arc::clone(&schema), arrays.collect::<EngineResult<_>>()?)?;
+        let batch = RecordBatch::try_new(Arc::clone(&schema), arrays.collect::<DFResult<_>>()?)?;
         Ok(Arc::new(MemTable::try_new(schema, vec![vec![batch]])?))
     }
 }

@@ -6,7 +6,7 @@ use super::{PG_CATALOG, definitions, functions, oids};
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::schema_names::{CATALOG, SCHEMA};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 
 /// Kind of object that a number identifies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Alias {
     }
 
     /// Number of a name; a number, or a string that contains one, is itself. An unknown name is an error.
-    pub(crate) fn number(self, view: &View, value: &Cell) -> EngineResult<Cell> {
+    pub(crate) fn number(self, view: &View, value: &Cell) -> DFResult<Cell> {
         let name = match value {
             Cell::Text(name) if name.trim() == "-" => return Ok(Cell::Int(0)),
             Cell::Text(name) if name.trim().parse::<i64>().is_err() => name,
@@ -69,7 +69,7 @@ impl Alias {
     }
 
     /// Number of a name, if there is such an object.
-    pub(crate) fn find(self, view: &View, name: &str) -> EngineResult<Option<i64>> {
+    pub(crate) fn find(self, view: &View, name: &str) -> DFResult<Option<i64>> {
         let parts = parts(name);
         let (schema, last) = match parts.as_slice() {
             [last] => (None, last.as_str()),
@@ -92,7 +92,7 @@ impl Alias {
     }
 
     /// Name of a number; a name is itself. The number of no object is shown as a number.
-    pub(crate) fn text(self, view: &View, value: &Cell) -> EngineResult<Cell> {
+    pub(crate) fn text(self, view: &View, value: &Cell) -> DFResult<Cell> {
         let oid = match value {
             Cell::Int(oid) => *oid,
             Cell::Text(_) => match self.number(view, value)? {

@@ -12,7 +12,7 @@ use crate::session::topologies::Topologies;
 use crate::session::variables::{Client, SessionVariables};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_structures::IndexStructure;
 use entresol_tables::{Catalog, Column, DimensionOrder, ElfCaching, ElfDefinition, Index, Table};
 use entresol_transactions::{INFINITY, StateId, Transaction};
@@ -23,7 +23,7 @@ use std::sync::{Arc, OnceLock};
 #[async_trait]
 pub(crate) trait PlannedRelations: Debug + Send + Sync {
     /// The view or sequence of a name.
-    async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>>;
+    async fn relation(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>>;
 }
 
 /// Source of [`View`]s; one per session.
@@ -41,7 +41,7 @@ pub(crate) struct Source {
 
 impl Source {
     /// Returns the current state.
-    pub(crate) fn view(&self) -> EngineResult<View> {
+    pub(crate) fn view(&self) -> DFResult<View> {
         Ok(View {
             tables: self.catalog.tables(),
             catalog: Arc::clone(&self.catalog),
@@ -163,12 +163,12 @@ impl View {
     }
 
     /// Roles of the database; empty as long as no password is required.
-    pub(crate) fn roles(&self) -> EngineResult<Vec<Role>> {
+    pub(crate) fn roles(&self) -> DFResult<Vec<Role>> {
         roles::read(&self.catalog, &self.transaction).map_err(external)
     }
 
     /// The name of a role's number.
-    pub(crate) fn role_name(&self, oid: i64) -> EngineResult<Option<String>> {
+    pub(crate) fn role_name(&self, oid: i64) -> DFResult<Option<String>> {
         if oid == oids::OWNER {
             return Ok(Some(crate::schema_names::CATALOG.to_owned()));
         }

@@ -52,7 +52,7 @@ pub(crate) fn identity_option(option: &ColumnOption) -> Option<Result<GeneratedC
         GeneratedAs::ByDefault => Identity::ByDefault,
         GeneratedAs::ExpStored => return None,
     };
-    let options = SequenceOptions::of_engine(sequence_options.as_deref().unwrap_or_default());
+    let options = SequenceOptions::of_parsed(sequence_options.as_deref().unwrap_or_default());
     Some(options.map(|options| GeneratedColumn { identity: Some(identity), options, serial: None }))
 }
 

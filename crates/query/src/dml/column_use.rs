@@ -5,7 +5,7 @@
 
 use crate::error::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, Result as EngineResult};
+use datafusion::common::{Column, Result as DFResult};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::{Expr, LogicalPlan};
 
@@ -31,11 +31,7 @@ pub(crate) fn reads_relation(
 }
 
 #[recursive::recursive]
-fn plan_reads(
-    plan: &LogicalPlan,
-    is_own_scope: bool,
-    is_read: &dyn Fn(&Column) -> bool,
-) -> EngineResult<bool> {
+fn plan_reads(plan: &LogicalPlan, is_own_scope: bool, is_read: &dyn Fn(&Column) -> bool) -> DFResult<bool> {
     let mut found = false;
     plan.apply_expressions(|expr| {
         found = expression_reads(expr, is_own_scope, is_read)?;
@@ -49,11 +45,7 @@ fn plan_reads(
     Ok(found)
 }
 
-fn expression_reads(
-    expr: &Expr,
-    is_own_scope: bool,
-    is_read: &dyn Fn(&Column) -> bool,
-) -> EngineResult<bool> {
+fn expression_reads(expr: &Expr, is_own_scope: bool, is_read: &dyn Fn(&Column) -> bool) -> DFResult<bool> {
     let mut found = false;
     expr.apply(|part| {
         found = match part {

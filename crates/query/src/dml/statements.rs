@@ -28,7 +28,7 @@ use crate::session::result::Outcome;
 use datafusion::common::DFSchema;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{Delete, Insert, Query, SelectItem, SetExpr, Statement, Update};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
@@ -174,14 +174,11 @@ pub(crate) fn check_changes(source: &ChangeSource, columns: &DFSchema) -> Result
 
 /// The statement to plan for a reading command: in EXPLAIN, the query behind a writing statement takes its
 /// place.
-pub(crate) async fn planned_statement(
-    session: &SessionCore,
-    statement: EngineStatement,
-) -> Result<EngineStatement> {
+pub(crate) async fn planned_statement(session: &SessionCore, statement: DFStatement) -> Result<DFStatement> {
     match statement {
-        EngineStatement::Explain(mut explain) => {
+        DFStatement::Explain(mut explain) => {
             explain.statement = Box::new(Box::pin(explained(session, *explain.statement)).await?);
-            Ok(EngineStatement::Explain(explain))
+            Ok(DFStatement::Explain(explain))
         }
         other => Ok(other),
     }
@@ -189,8 +186,8 @@ pub(crate) async fn planned_statement(
 
 /// Query that computes what a writing statement writes, which is what EXPLAIN explains; it needs the privileges of
 /// the statement.
-async fn explained(session: &SessionCore, statement: EngineStatement) -> Result<EngineStatement> {
-    let EngineStatement::Statement(inner) = &statement else { return Ok(statement) };
+async fn explained(session: &SessionCore, statement: DFStatement) -> Result<DFStatement> {
+    let DFStatement::Statement(inner) = &statement else { return Ok(statement) };
     let catalog = &session.catalog;
     let query = match inner.as_ref() {
         Statement::Insert(insert) => {

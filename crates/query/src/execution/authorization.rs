@@ -18,7 +18,7 @@ use crate::parser::visit::visit_expressions;
 use crate::planner::fast_path::Point;
 use crate::privileges::Privileges;
 use crate::session::authority::{Authority, denied};
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::Visit;
 use std::ops::ControlFlow;
 
@@ -94,7 +94,7 @@ pub(crate) fn authorize_point(authority: &Authority, point: &Point) -> Result<()
 }
 
 /// Checks a query, or the statement behind an EXPLAIN, as [`authorize`] does.
-pub(crate) fn authorize_query(authority: &Authority, statement: &EngineStatement) -> Result<()> {
+pub(crate) fn authorize_query(authority: &Authority, statement: &DFStatement) -> Result<()> {
     if authority.is_superuser() {
         return Ok(());
     }

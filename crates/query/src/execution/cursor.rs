@@ -18,7 +18,7 @@ use crate::parser::own::fetch::CursorMotion;
 use crate::planner::query;
 use crate::session::result::StatementResult;
 use datafusion::physical_plan::{ExecutionPlanProperties, execute_stream};
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use std::sync::Arc;
 
 /// Maximum number of open cursors of a session.
@@ -50,12 +50,12 @@ impl<'s> CursorUse<'s> {
 }
 
 impl Session {
-    pub(crate) async fn declare(&mut self, name: &str, query: EngineStatement) -> Result<StatementResult> {
+    pub(crate) async fn declare(&mut self, name: &str, query: DFStatement) -> Result<StatementResult> {
         let result = self.try_declare(name, query).await;
         result.map_err(|error| self.failing(error))
     }
 
-    async fn try_declare(&mut self, name: &str, query: EngineStatement) -> Result<StatementResult> {
+    async fn try_declare(&mut self, name: &str, query: DFStatement) -> Result<StatementResult> {
         let Some(block) = &mut self.core.block else {
             return Err(Error::coded("25P01", "DECLARE CURSOR can only be used in transaction blocks"));
         };

@@ -36,7 +36,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SendableRecordBatchStream;
 use datafusion::sql::parser::ExplainStatement;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{Expr, ObjectType, Statement};
 use entresol_tables::RelationKind;
 use entresol_transactions::Transaction;
@@ -438,7 +438,7 @@ impl Session {
     }
 
     /// Plans a reading statement in the current transaction.
-    async fn plan_query(&self, statement: EngineStatement) -> Result<DataFrame> {
+    async fn plan_query(&self, statement: DFStatement) -> Result<DataFrame> {
         let statement = dml_statements::planned_statement(&self.core, statement).await?;
         query::plan_query(&self.core, statement).await
     }

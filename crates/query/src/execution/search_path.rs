@@ -13,7 +13,7 @@ use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::statement::inner;
 use crate::parser::visit::walk;
 use crate::session::variables::SessionVariables;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{ObjectName, Query, Statement, TableFactor, Visit, Visitor};
 use std::ops::ControlFlow;
 
@@ -68,7 +68,7 @@ pub(crate) fn check_copy(variables: &SessionVariables, copy: &CopyStatement) -> 
 }
 
 /// Checks the names of a statement that reads.
-pub(crate) fn check_statement(variables: &SessionVariables, statement: &EngineStatement) -> Result<()> {
+pub(crate) fn check_statement(variables: &SessionVariables, statement: &DFStatement) -> Result<()> {
     inner(statement).filter(|_| !variables.has_public()).map_or(Ok(()), check_found)
 }
 

@@ -5,24 +5,24 @@ use crate::parser::command::Command;
 use crate::parser::merge::{around, is_merge};
 use crate::parser::names::{column_name, identifier};
 use crate::parser::own::materialized::MaterializedStatement;
-use datafusion::sql::parser::{ResetStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{ResetStatement, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, ContextModifier, Declare, DeclareType, Expr, Ident, ObjectType, Set, Statement,
     Value as Literal,
 };
 
 /// Prefix of the names of DataFusion's options.
-const ENGINE_OPTIONS: &str = "datafusion";
+const DATAFUSION_OPTIONS: &str = "datafusion";
 /// Setting that SQL spells TIME ZONE.
 const TIME_ZONE: &str = "TimeZone";
 
-pub(crate) fn classify(statement: EngineStatement) -> Result<Command> {
+pub(crate) fn classify(statement: DFStatement) -> Result<Command> {
     match statement {
-        EngineStatement::Statement(statement) => classify_sql(*statement),
-        EngineStatement::Explain(explain) => {
+        DFStatement::Statement(statement) => classify_sql(*statement),
+        DFStatement::Explain(explain) => {
             let is_query = matches!(
                 explain.statement.as_ref(),
-                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_))
+                DFStatement::Statement(statement) if matches!(**statement, Statement::Query(_))
             );
             if explain.options.analyze || !is_query {
                 let command = classify((*explain.statement).clone())?;
@@ -36,21 +36,19 @@ pub(crate) fn classify(statement: EngineStatement) -> Result<Command> {
                     });
                 }
             }
-            Ok(Command::Query(Box::new(EngineStatement::Explain(explain))))
+            Ok(Command::Query(Box::new(DFStatement::Explain(explain))))
         }
-        EngineStatement::Reset(ResetStatement::Variable(ref name)) => {
+        DFStatement::Reset(ResetStatement::Variable(ref name)) => {
             let name = name.to_string();
             Ok(match name.to_ascii_lowercase().as_str() {
                 "all" => Command::ResetAll,
-                option if is_engine_option(option) => Command::DataFusion(Box::new(statement)),
+                option if is_datafusion_option(option) => Command::DataFusion(Box::new(statement)),
                 // The parser joins words like the parts of a name.
                 "time.zone" => Command::Set { name: TIME_ZONE.into(), value: None, local: false },
                 _ => Command::Set { name, value: None, local: false },
             })
         }
-        other @ (EngineStatement::CreateExternalTable(_) | EngineStatement::CopyTo(_)) => {
-            Err(unsupported(&other))
-        }
+        other @ (DFStatement::CreateExternalTable(_) | DFStatement::CopyTo(_)) => Err(unsupported(&other)),
     }
 }
 
@@ -91,7 +89,7 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::Truncate(truncate) => Command::Truncate(Box::new(truncate)),
         Statement::Analyze(analyze) => Command::Analyze(Box::new(analyze)),
         Statement::Set(set) => return classify_set(set),
-        Statement::ShowVariable { ref variable } if !is_engine_option(&words(variable)) => {
+        Statement::ShowVariable { ref variable } if !is_datafusion_option(&words(variable)) => {
             match words(variable).as_str() {
                 "all" => Command::ShowAll,
                 "time zone" => Command::Show(TIME_ZONE.into()),
@@ -127,7 +125,7 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         | Statement::ShowVariable { .. }
         | Statement::ShowFunctions { .. }
         | Statement::ExplainTable { .. }) => {
-            Command::Query(Box::new(EngineStatement::Statement(Box::new(query))))
+            Command::Query(Box::new(DFStatement::Statement(Box::new(query))))
         }
         other => return Err(unsupported(&other)),
     })
@@ -149,7 +147,7 @@ fn preparable(command: Command) -> Result<Command> {
 }
 
 /// The name and the query of a DECLARE.
-fn declared_cursor(declare: Declare) -> Result<(String, Box<EngineStatement>)> {
+fn declared_cursor(declare: Declare) -> Result<(String, Box<DFStatement>)> {
     let Declare { names, declare_type, binary, scroll, hold, for_query, .. } = declare;
     let (Some(query), [name], Some(DeclareType::Cursor)) = (for_query, names.as_slice(), declare_type) else {
         return Err(Error::unsupported("DECLARE of anything but a cursor"));
@@ -159,27 +157,27 @@ fn declared_cursor(declare: Declare) -> Result<(String, Box<EngineStatement>)> {
             return Err(Error::unsupported(format!("{clause} in DECLARE CURSOR")));
         }
     }
-    Ok((identifier(name), Box::new(EngineStatement::Statement(Box::new(Statement::Query(query))))))
+    Ok((identifier(name), Box::new(DFStatement::Statement(Box::new(Statement::Query(query))))))
 }
 
 /// Joins the words of a name by blanks, those of DataFusion's options by points.
 fn words(variable: &[Ident]) -> String {
     let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
     match words.first() {
-        Some(first) if first == ENGINE_OPTIONS => words.join("."),
+        Some(first) if first == DATAFUSION_OPTIONS => words.join("."),
         _ => words.join(" "),
     }
 }
 
-fn is_engine_option(name: &str) -> bool {
+fn is_datafusion_option(name: &str) -> bool {
     let prefix = name.split('.').next().unwrap_or_default();
-    prefix.eq_ignore_ascii_case(ENGINE_OPTIONS) && prefix.len() < name.len()
+    prefix.eq_ignore_ascii_case(DATAFUSION_OPTIONS) && prefix.len() < name.len()
 }
 
 fn classify_set(set: Set) -> Result<Command> {
     match set {
-        Set::SingleAssignment { ref variable, .. } if is_engine_option(&variable.to_string()) => {
-            Ok(Command::DataFusion(Box::new(EngineStatement::Statement(Box::new(Statement::Set(set))))))
+        Set::SingleAssignment { ref variable, .. } if is_datafusion_option(&variable.to_string()) => {
+            Ok(Command::DataFusion(Box::new(DFStatement::Statement(Box::new(Statement::Set(set))))))
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
             let values: Vec<String> = values.iter().map(setting_value).collect();

@@ -7,7 +7,7 @@ use crate::parser::own::role::RoleStatement;
 use crate::parser::own::sequence::SequenceStatement;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::own::vacuum::Vacuum;
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{
     Analyze, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Insert, ObjectName, ObjectType,
     Query, Statement, TransactionMode, Truncate, Update,
@@ -86,7 +86,7 @@ pub(crate) enum Command {
     Deallocate(Option<String>),
     Declare {
         name: String,
-        query: Box<EngineStatement>,
+        query: Box<DFStatement>,
     },
     /// FETCH, MOVE.
     Motion(CursorMotion),
@@ -98,9 +98,9 @@ pub(crate) enum Command {
         command: Box<Command>,
     },
     /// SET or RESET of an option of DataFusion.
-    DataFusion(Box<EngineStatement>),
+    DataFusion(Box<DFStatement>),
     /// Any statement that only reads.
-    Query(Box<EngineStatement>),
+    Query(Box<DFStatement>),
 }
 
 impl Command {
@@ -151,10 +151,8 @@ impl Command {
             Command::Close(_) => "CLOSE CURSOR",
             Command::ExplainWrite { .. } => "EXPLAIN",
             Command::Query(statement) => match statement.as_ref() {
-                EngineStatement::Explain(_) => "EXPLAIN",
-                EngineStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => {
-                    "SELECT"
-                }
+                DFStatement::Explain(_) => "EXPLAIN",
+                DFStatement::Statement(statement) if matches!(**statement, Statement::Query(_)) => "SELECT",
                 _ => "SHOW",
             },
         }

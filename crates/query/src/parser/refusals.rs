@@ -14,7 +14,7 @@ use crate::parser::visit::walk;
 use datafusion::arrow::array::{AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::ScalarValue;
-use datafusion::error::Result as EngineResult;
+use datafusion::error::Result as DFResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::sql::sqlparser::ast::{
     Expr, Join, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins, Visit, Visitor,
@@ -121,7 +121,7 @@ fn check_collation(collation: &ObjectName) -> ControlFlow<Error> {
 
 /// `uuid_text(string)`: a UUID as PostgreSQL shows it; an error if the string is none.
 pub(crate) fn uuid_function() -> ScalarUDF {
-    let call = |arguments: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
+    let call = |arguments: &[ColumnarValue]| -> DFResult<ColumnarValue> {
         match arguments {
             [ColumnarValue::Scalar(ScalarValue::Utf8(text))] => {
                 let uuid = text.as_deref().map(uuid).transpose()?;
@@ -130,7 +130,7 @@ pub(crate) fn uuid_function() -> ScalarUDF {
             [other] => {
                 let array = other.to_array(1)?;
                 let uuids = array.as_string::<i32>().iter().map(|text| text.map(uuid).transpose());
-                Ok(ColumnarValue::Array(Arc::new(uuids.collect::<EngineResult<StringArray>>()?)))
+                Ok(ColumnarValue::Array(Arc::new(uuids.collect::<DFResult<StringArray>>()?)))
             }
             _ => datafusion::common::internal_err!("{UUID} expects a string"),
         }
@@ -139,7 +139,7 @@ pub(crate) fn uuid_function() -> ScalarUDF {
 }
 
 /// Parses 32 hexadecimal digits, with hyphens behind any four of them, in braces or not.
-fn uuid(text: &str) -> EngineResult<String> {
+fn uuid(text: &str) -> DFResult<String> {
     let wrong = || external(Error::coded("22P02", format!("invalid input syntax for type uuid: \"{text}\"")));
     let inner = match text.strip_prefix('{') {
         Some(rest) => rest.strip_suffix('}').ok_or_else(wrong)?,

@@ -24,7 +24,7 @@ use crate::parser::system_time::SystemTimes;
 use crate::parser::text::kind::StatementKind;
 use crate::parser::text::script::statements;
 use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, mentions, tokenize};
-use datafusion::sql::parser::{DFParserBuilder, Statement as EngineStatement};
+use datafusion::sql::parser::{DFParserBuilder, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{Query, Statement};
 use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan};
 use entresol_memory::budget::MemoryReservation;
@@ -151,7 +151,7 @@ fn parse_statement(sql: &str, place: Location) -> Result<Option<Command>> {
     match own::parse(&tokens)? {
         None => {
             let may_be_asof = mentions(&tokens, &["asof"]);
-            let statement = engine_statement(tokens)?;
+            let statement = datafusion_statement(tokens)?;
             if let Some(tree) = statement.as_ref().and_then(inner).filter(|_| may_be_asof) {
                 refusals::check_joins(tree)?;
             }
@@ -166,7 +166,7 @@ fn parse_statement(sql: &str, place: Location) -> Result<Option<Command>> {
 }
 
 /// Parses with DataFusion's parser, a thin layer around sqlparser.
-fn engine_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<EngineStatement>> {
+fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFStatement>> {
     rewrite(&mut tokens)?;
     let times = SystemTimes::take(&mut tokens)?;
     let casts_names = mentions(&tokens, &["regclass"]);
@@ -190,41 +190,41 @@ fn engine_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<EngineState
 }
 
 /// Parses a query text of exactly one statement of sqlparser's.
-pub(crate) fn query_of(sql: &str) -> Result<EngineStatement> {
+pub(crate) fn query_of(sql: &str) -> Result<DFStatement> {
     let tokens = tokenize(sql, BEGINNING)?;
     depth::check(&tokens)?;
-    engine_statement(tokens)?.ok_or_else(|| Error::Internal(format!("{sql} is not one statement")))
+    datafusion_statement(tokens)?.ok_or_else(|| Error::Internal(format!("{sql} is not one statement")))
 }
 
 /// Parses the tokens of exactly one statement of sqlparser's.
-pub(crate) fn statement_of(tokens: Vec<TokenWithSpan>) -> Result<EngineStatement> {
-    engine_statement(tokens)?.ok_or_else(|| Error::Syntax("syntax error: a step is empty".to_owned()))
+pub(crate) fn statement_of(tokens: Vec<TokenWithSpan>) -> Result<DFStatement> {
+    datafusion_statement(tokens)?.ok_or_else(|| Error::Syntax("syntax error: a step is empty".to_owned()))
 }
 
 /// Statement inside of the one that DataFusion's parser returns, and inside of EXPLAIN.
-pub(crate) fn inner(statement: &EngineStatement) -> Option<&Statement> {
+pub(crate) fn inner(statement: &DFStatement) -> Option<&Statement> {
     match statement {
-        EngineStatement::Statement(statement) => Some(statement),
-        EngineStatement::Explain(explain) => inner(&explain.statement),
+        DFStatement::Statement(statement) => Some(statement),
+        DFStatement::Explain(explain) => inner(&explain.statement),
         _ => None,
     }
 }
 
-pub(crate) fn inner_mut(statement: &mut EngineStatement) -> Option<&mut Statement> {
+pub(crate) fn inner_mut(statement: &mut DFStatement) -> Option<&mut Statement> {
     match statement {
-        EngineStatement::Statement(statement) => Some(statement),
-        EngineStatement::Explain(explain) => inner_mut(&mut explain.statement),
+        DFStatement::Statement(statement) => Some(statement),
+        DFStatement::Explain(explain) => inner_mut(&mut explain.statement),
         _ => None,
     }
 }
 
-pub(crate) fn query_statement(query: Box<Query>) -> EngineStatement {
-    EngineStatement::Statement(Box::new(Statement::Query(query)))
+pub(crate) fn query_statement(query: Box<Query>) -> DFStatement {
+    DFStatement::Statement(Box::new(Statement::Query(query)))
 }
 
 /// `SELECT 1 FROM t`, whose parts are replaced to build queries from parts of other statements.
 pub(crate) fn template() -> Result<Query> {
-    let EngineStatement::Statement(statement) = query_of("SELECT 1 FROM t")? else {
+    let DFStatement::Statement(statement) = query_of("SELECT 1 FROM t")? else {
         return Err(Error::Internal("the query template is no statement".into()));
     };
     match *statement {

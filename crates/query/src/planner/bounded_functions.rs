@@ -21,7 +21,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::execution::FunctionRegistry;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool};
 use datafusion::logical_expr::{ColumnarValue, Expr, LogicalPlan, ScalarFunctionArgs, ScalarUDF};
@@ -64,7 +64,7 @@ const SIZED: [(&str, Size); 10] = [
 ];
 
 /// Plan whose functions outlive the statements of the session: `running` alone cancels them.
-pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<RunningStatement>) -> EngineResult<LogicalPlan> {
+pub(crate) fn outliving(plan: LogicalPlan, running: &Arc<RunningStatement>) -> DFResult<LogicalPlan> {
     let detached = |expr: Expr| {
         let Expr::ScalarFunction(call) = &expr else { return Ok(Transformed::no(expr)) };
         let Some((inner, calls)) = bounded(&call.func) else { return Ok(Transformed::no(expr)) };
@@ -260,7 +260,7 @@ fn size_of_arguments(arguments: &ScalarFunctionArgs) -> (usize, usize) {
 impl CallWrapper for BoundedCalls {
     const MAY_SIMPLIFY: bool = false;
 
-    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let results = self.check(&arguments).map_err(external)?;
         let (bytes, rows) = size_of_arguments(&arguments);
         let bytes = bytes.saturating_add(results as usize);

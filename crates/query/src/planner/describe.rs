@@ -5,18 +5,18 @@ use crate::parser::names::identifier;
 use crate::parser::statement::{created_source, statement_of};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, ObjectNamePart, Statement, Value as Literal};
 use entresol_tables::{Catalog, Value};
 
 /// Returns true for DESCRIBE.
-pub(crate) fn is_description(statement: &EngineStatement) -> bool {
-    matches!(statement, EngineStatement::Statement(inner) if matches!(**inner, Statement::ExplainTable { .. }))
+pub(crate) fn is_description(statement: &DFStatement) -> bool {
+    matches!(statement, DFStatement::Statement(inner) if matches!(**inner, Statement::ExplainTable { .. }))
 }
 
 /// Replaces DESCRIBE of a source, stream, topology or sink by a query. A relation of the name comes first.
-pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Result<()> {
-    let EngineStatement::Statement(inner) = &*statement else { return Ok(()) };
+pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<()> {
+    let DFStatement::Statement(inner) = &*statement else { return Ok(()) };
     let Statement::ExplainTable { table_name, .. } = inner.as_ref() else { return Ok(()) };
     let [ObjectNamePart::Identifier(ident)] = table_name.0.as_slice() else { return Ok(()) };
     let name = identifier(ident);

@@ -14,7 +14,7 @@ use crate::session::result::{CollectedRows, StatementResult};
 use datafusion::arrow::array::{AsArray, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -77,10 +77,10 @@ pub(crate) fn lines(lines: Vec<String>) -> Result<StatementResult> {
 }
 
 /// The statement without ANALYZE.
-pub(crate) fn without_analyze(explain: &ExplainStatement) -> EngineStatement {
+pub(crate) fn without_analyze(explain: &ExplainStatement) -> DFStatement {
     let mut explain = explain.clone();
     explain.options.analyze = false;
     explain.options.verbose = false;
     explain.options.show_statistics = None;
-    EngineStatement::Explain(explain)
+    DFStatement::Explain(explain)
 }

@@ -15,9 +15,7 @@ use crate::parser::visit::{visit_expressions_mut, walk_mut};
 use crate::planner::translation::call;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{
-    Column, DFSchemaRef, JoinConstraint, JoinType, Result as EngineResult, internal_err,
-};
+use datafusion::common::{Column, DFSchemaRef, JoinConstraint, JoinType, Result as DFResult, internal_err};
 use datafusion::functions::core::expr_fn::coalesce;
 use datafusion::logical_expr::expr::{Exists, InSubquery, ScalarFunction, SetComparison};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -235,20 +233,20 @@ impl ScalarUDFImpl for OwnColumn {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [one] => Ok(one.clone()),
             _ => internal_err!("the mark of a column expects one argument"),
         }
     }
 
-    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         Ok(arguments.args.swap_remove(0))
     }
 }
 
 /// Replaces the left sides' columns of a plan by merged ones.
-pub(crate) fn merged(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+pub(crate) fn merged(plan: LogicalPlan) -> DFResult<LogicalPlan> {
     let mut found = false;
     plan.apply_with_subqueries(|node| {
         found |= matches!(node, LogicalPlan::Join(join) if merges(join));
@@ -270,7 +268,7 @@ struct OuterColumns {
 }
 
 #[recursive::recursive]
-fn with_sets(plan: LogicalPlan, outer: &[OuterColumns]) -> EngineResult<(LogicalPlan, Sets)> {
+fn with_sets(plan: LogicalPlan, outer: &[OuterColumns]) -> DFResult<(LogicalPlan, Sets)> {
     let mut sets = Sets::new();
     let plan = plan
         .map_children(|child| {
@@ -320,7 +318,7 @@ fn with_sets(plan: LogicalPlan, outer: &[OuterColumns]) -> EngineResult<(Logical
     Ok((plan.recompute_schema()?, above))
 }
 
-fn replaced(expr: Expr, scopes: &[OuterColumns]) -> EngineResult<Expr> {
+fn replaced(expr: Expr, scopes: &[OuterColumns]) -> DFResult<Expr> {
     let own = scopes.last().map(|around| Arc::clone(&around.sets)).unwrap_or_default();
     let jump = |expr| Ok(Transformed::new(expr, true, TreeNodeRecursion::Jump));
     expr.transform_down(|expr| match expr {
@@ -358,7 +356,7 @@ fn replaced(expr: Expr, scopes: &[OuterColumns]) -> EngineResult<Expr> {
 }
 
 /// Expression of a query as its subqueries refer to it.
-fn from_within(value: Expr, schema: &DFSchemaRef) -> EngineResult<Expr> {
+fn from_within(value: Expr, schema: &DFSchemaRef) -> DFResult<Expr> {
     let seen = value.transform_up(|expr| match expr {
         Expr::Column(column) => {
             let field = Arc::clone(schema.qualified_field_from_column(&column)?.1);
@@ -369,7 +367,7 @@ fn from_within(value: Expr, schema: &DFSchemaRef) -> EngineResult<Expr> {
     seen.data()
 }
 
-fn within(subquery: Subquery, scopes: &[OuterColumns]) -> EngineResult<Subquery> {
+fn within(subquery: Subquery, scopes: &[OuterColumns]) -> DFResult<Subquery> {
     let (plan, _) = with_sets(Arc::unwrap_or_clone(subquery.subquery), scopes)?;
     let outer_ref_columns = plan.all_out_ref_exprs();
     Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans })

@@ -13,24 +13,24 @@ use crate::postgres::numbers;
 use datafusion::common::ScalarValue;
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, LimitClause, Query, SelectItem, SetExpr, Value as Literal, VisitorMut,
 };
 use std::ops::ControlFlow;
 
 /// Returns true if a statement has a LIMIT that must be computed.
-pub(crate) fn has_computed_limit(statement: &EngineStatement) -> bool {
+pub(crate) fn has_computed_limit(statement: &DFStatement) -> bool {
     !limits_of(&mut statement.clone(), |_, _| {}).is_empty()
 }
 
 /// Removes such limits from a statement, which does not change its columns.
-pub(crate) fn without(statement: &mut EngineStatement) {
+pub(crate) fn without(statement: &mut DFStatement) {
     limits_of(statement, |_, expr| *expr = number(0));
 }
 
 /// Computes the limits, and replaces them by numbers.
-pub(crate) async fn resolve(state: &SessionState, statement: &mut EngineStatement) -> Result<()> {
+pub(crate) async fn resolve(state: &SessionState, statement: &mut DFStatement) -> Result<()> {
     // Limits within another one belong to its query.
     let limits = limits_of(&mut statement.clone(), |_, expr| *expr = number(0));
     if limits.is_empty() {
@@ -60,7 +60,7 @@ fn number(value: i64) -> Expr {
 }
 
 /// Limits with a subquery, in order; calls `f` with each, which may change it.
-fn limits_of(statement: &mut EngineStatement, f: impl FnMut(Clause, &mut Expr)) -> Vec<(Clause, Expr)> {
+fn limits_of(statement: &mut DFStatement, f: impl FnMut(Clause, &mut Expr)) -> Vec<(Clause, Expr)> {
     let mut visitor = Limits { f, found: Vec::new() };
     if let Some(statement) = inner_mut(statement) {
         let _ = walk_mut(statement, &mut visitor);

@@ -20,7 +20,7 @@ use crate::postgres::types::column_type;
 use datafusion::arrow::array::Array as _;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, ScalarValue, internal_datafusion_err};
+use datafusion::common::{Result as DFResult, ScalarValue, internal_datafusion_err};
 use datafusion::logical_expr::expr::{Cast, Placeholder};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
@@ -159,7 +159,7 @@ impl Types {
 
     /// NULLs of these types, to plan a statement with.
     pub(crate) fn sample(&self, count: usize) -> Result<Vec<ScalarValue>> {
-        Ok(self.complete(count).iter().map(ScalarValue::try_from).collect::<EngineResult<_>>()?)
+        Ok(self.complete(count).iter().map(ScalarValue::try_from).collect::<DFResult<_>>()?)
     }
 
     /// All types; text where nothing is known.
@@ -169,7 +169,7 @@ impl Types {
 }
 
 /// List that `x = ANY($1)` searches: its element type is that of x.
-fn list_beside(expr: &PlanExpr, node: &LogicalPlan) -> EngineResult<Option<(String, ArrowType)>> {
+fn list_beside(expr: &PlanExpr, node: &LogicalPlan) -> DFResult<Option<(String, ArrowType)>> {
     let PlanExpr::ScalarFunction(function) = expr else { return Ok(None) };
     match (function.name(), function.args.as_slice()) {
         ("array_has", [PlanExpr::Placeholder(Placeholder { id, .. }), element]) => {
@@ -241,7 +241,7 @@ pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<L
 }
 
 /// Puts functions in the place of the parameters of a plan, whose types are known.
-pub(crate) fn as_functions(plan: LogicalPlan, values: &Arc<RunValues>) -> EngineResult<LogicalPlan> {
+pub(crate) fn as_functions(plan: LogicalPlan, values: &Arc<RunValues>) -> DFResult<LogicalPlan> {
     rewrite(plan, |expr| match expr {
         PlanExpr::Placeholder(Placeholder { id, field }) => {
             let index = index_of(&id).map_err(crate::error::external)?;
@@ -279,8 +279,8 @@ pub(crate) fn with_constant_limits(
 /// Rewrites the expressions of a plan and of its subqueries; columns keep their names.
 fn rewrite(
     plan: LogicalPlan,
-    mut change: impl FnMut(PlanExpr) -> EngineResult<Transformed<PlanExpr>>,
-) -> EngineResult<LogicalPlan> {
+    mut change: impl FnMut(PlanExpr) -> DFResult<Transformed<PlanExpr>>,
+) -> DFResult<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let names = NamePreserver::new(&node);
         let node = node.map_expressions(|expr| {

@@ -26,7 +26,7 @@ use datafusion::execution::SessionState;
 use datafusion::execution::context::SQLOptions;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::physical_plan::{collect, execute_stream};
-use datafusion::sql::parser::{ExplainStatement, Statement as EngineStatement};
+use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ const PLAN_BYTES: u64 = 16 << 10;
 const BYTES_OF_TEXT_BYTE: u64 = 128;
 
 /// Plans a query in the session's current transaction.
-pub(crate) async fn plan_query(session: &SessionCore, statement: EngineStatement) -> Result<DataFrame> {
+pub(crate) async fn plan_query(session: &SessionCore, statement: DFStatement) -> Result<DataFrame> {
     let state = session.context.state();
     let plan = logical_plan(session, &state, statement).await?;
     Ok(DataFrame::new(state, plan))
@@ -45,7 +45,7 @@ pub(crate) async fn plan_query(session: &SessionCore, statement: EngineStatement
 pub(crate) async fn logical_plan(
     session: &SessionCore,
     state: &SessionState,
-    mut statement: EngineStatement,
+    mut statement: DFStatement,
 ) -> Result<LogicalPlan> {
     describe::resolve(&session.catalog, &mut statement)?;
     sampling::resolve(&session.catalog, &mut statement)?;
@@ -68,16 +68,16 @@ pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
 }
 
 /// The columns of a query's rows.
-pub(crate) fn columns_of(statement: &EngineStatement, plan: &LogicalPlan) -> SchemaRef {
+pub(crate) fn columns_of(statement: &DFStatement, plan: &LogicalPlan) -> SchemaRef {
     match statement {
-        EngineStatement::Explain(_) => explain::columns(),
+        DFStatement::Explain(_) => explain::columns(),
         _ => Arc::clone(plan.schema().inner()),
     }
 }
 
 /// Starts a query, whose rows come as they are computed; EXPLAIN is done at once.
-pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> Result<Outcome> {
-    if let EngineStatement::Explain(explain) = &statement {
+pub(crate) async fn query(session: &SessionCore, statement: DFStatement) -> Result<Outcome> {
+    if let DFStatement::Explain(explain) = &statement {
         return Ok(explained(session, explain.clone()).await?.stream());
     }
     let state = session.context.state();
@@ -90,7 +90,7 @@ pub(crate) async fn query(session: &SessionCore, statement: EngineStatement) -> 
 async fn optimised(
     session: &SessionCore,
     state: &SessionState,
-    statement: EngineStatement,
+    statement: DFStatement,
 ) -> Result<LogicalPlan> {
     let scope = session.plan_scope();
     // Tables have other columns as of a point in time, and DESCRIBE has those of sources in its plan.
@@ -104,7 +104,7 @@ async fn optimised(
     let repeated = is_repeated.then(|| statement.clone());
     let plan = logical_plan(session, state, statement).await?;
     // Computed limits and points in time are no part of the plan any more.
-    let is_reusable = |statement: &EngineStatement| {
+    let is_reusable = |statement: &DFStatement| {
         !time_travel::has_as_of(statement) && !limits::has_computed_limit(statement)
     };
     let is_generic = matches!(cacheability(&plan)?, Cacheability::Generic);
@@ -118,7 +118,7 @@ async fn optimised(
 }
 
 /// Memory of the cached plan of a statement.
-fn reserved(session: &SessionCore, statement: &EngineStatement) -> Result<Option<MemoryReservation>> {
+fn reserved(session: &SessionCore, statement: &DFStatement) -> Result<Option<MemoryReservation>> {
     let Some(budget) = session.catalog.context().pool().memory() else { return Ok(None) };
     let bytes = PLAN_BYTES + BYTES_OF_TEXT_BYTE * statement.to_string().len() as u64;
     let reserved = budget.try_reserve(MemoryConsumer::Connections, bytes);
@@ -128,7 +128,7 @@ fn reserved(session: &SessionCore, statement: &EngineStatement) -> Result<Option
 /// Result of EXPLAIN of a query.
 async fn explained(session: &SessionCore, mut explain: ExplainStatement) -> Result<StatementResult> {
     let with_costs = explain.options.show_statistics.take() == Some(true);
-    let frame = plan_query(session, EngineStatement::Explain(explain.clone())).await?;
+    let frame = plan_query(session, DFStatement::Explain(explain.clone())).await?;
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;
     let batches = collect(Arc::clone(&plan), context).await?;
@@ -144,7 +144,7 @@ async fn explained(session: &SessionCore, mut explain: ExplainStatement) -> Resu
 }
 
 /// SET and RESET of DataFusion's own options.
-pub(crate) async fn set(session: &SessionCore, statement: EngineStatement) -> Result<StatementResult> {
+pub(crate) async fn set(session: &SessionCore, statement: DFStatement) -> Result<StatementResult> {
     session.plans.clear();
     let plan = session.context.state().statement_to_plan(statement).await?;
     session.context.execute_logical_plan(plan).await?;

@@ -1,7 +1,7 @@
 //! Values of a run: in the place of a parameter a generic plan has a function that takes its value from a slot.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -72,11 +72,11 @@ impl ScalarUDFImpl for ParameterFunction {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(self.data_type.clone())
     }
 
-    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         match self.values.0.read().get(self.index) {
             Some(value) => Ok(ColumnarValue::Scalar(value.clone())),
             // Planning must not see a value: another run has another one.

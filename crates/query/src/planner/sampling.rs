@@ -20,11 +20,11 @@ use crate::planner::translation::call;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, Float64Array};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
 use datafusion::arrow::row::{RowConverter, SortField};
-use datafusion::common::{Result as EngineResult, exec_err};
+use datafusion::common::{Result as DFResult, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, create_udf,
 };
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr, Ident, SelectItem, SetExpr, TableAlias,
     TableFactor, TableSample, TableSampleKind, TableSampleMethod, TableSampleQuantity,
@@ -40,7 +40,7 @@ const TAKEN: &str = "sample_taken";
 const FRACTION: &str = "sample_fraction";
 
 /// Rewrites the samples of a statement.
-pub(crate) fn resolve(catalog: &Catalog, statement: &mut EngineStatement) -> Result<()> {
+pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<()> {
     let Some(statement) = inner_mut(statement) else { return Ok(()) };
     match walk_mut(statement, &mut Samples { catalog }) {
         ControlFlow::Break(error) => Err(error),
@@ -172,7 +172,7 @@ pub(crate) fn functions() -> [ScalarUDF; 2] {
 }
 
 /// Returns for each fraction if it is below a percentage.
-fn taken(arguments: &[ColumnarValue]) -> EngineResult<ColumnarValue> {
+fn taken(arguments: &[ColumnarValue]) -> DFResult<ColumnarValue> {
     let arrays = ColumnarValue::values_to_arrays(arguments)?;
     let [percents, fractions] = arrays.as_slice() else { return exec_err!("{TAKEN} expects two numbers") };
     let (percents, fractions) =
@@ -204,14 +204,14 @@ impl ScalarUDFImpl for Fraction {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Float64)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays: Vec<ArrayRef> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let [seed, columns @ ..] = arrays.as_slice() else { return exec_err!("{FRACTION} expects a seed") };
         if seed.null_count() > 0 {
             return Err(external(Error::coded("2202G", "TABLESAMPLE REPEATABLE parameter cannot be null")));

@@ -34,7 +34,7 @@ use crate::schema_names::{
 use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
 use entresol_tables::{Error as TableError, Table};
@@ -136,7 +136,7 @@ impl SchemaProvider for Changes {
         Vec::new()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let (catalog, current) = (Arc::clone(&self.source.catalog), Arc::clone(&self.source.current));
         let table = self.source.readable_table(name).map_err(external)?;
         Ok(Some(Arc::new(ChangesTable::new(catalog, current, table, &self.source.zone()))))
@@ -153,7 +153,7 @@ impl SchemaProvider for Subscriptions {
         Vec::new()
     }
 
-    async fn table(&self, text: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, text: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let planned = || {
             let subscription = Subscription::parse(text)?;
             let tables = subscription.relations.iter().map(|name| self.source.readable_table(name));
@@ -190,7 +190,7 @@ impl SchemaProvider for Tables {
         tables.iter().map(|table| table.name().to_owned()).chain(self.views.names()).collect()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         if is_catalog_relation(name)
             && let Some(relation) = REGISTRY.find(PG_CATALOG, name)
         {
@@ -220,7 +220,7 @@ impl SchemaProvider for Tables {
         }
     }
 
-    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+    async fn table_type(&self, name: &str) -> DFResult<Option<TableType>> {
         let kind = if self.views.is_view(name) { TableType::View } else { TableType::Base };
         Ok(self.table_exist(name).then_some(kind))
     }
@@ -244,11 +244,11 @@ impl SchemaProvider for ComputedSchema {
         REGISTRY.of_schema(self.schema).iter().map(|relation| relation.name.to_owned()).collect()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         REGISTRY.find(self.schema, name).map(|relation| relation.provider(&self.source)).transpose()
     }
 
-    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+    async fn table_type(&self, name: &str) -> DFResult<Option<TableType>> {
         Ok(self.table_exist(name).then_some(TableType::View))
     }
 
@@ -268,11 +268,11 @@ impl SchemaProvider for System {
         system::TABLES.iter().map(|&name| name.to_owned()).collect()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         system::table(&self.source, name)
     }
 
-    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+    async fn table_type(&self, name: &str) -> DFResult<Option<TableType>> {
         Ok(self.table_exist(name).then_some(TableType::View))
     }
 

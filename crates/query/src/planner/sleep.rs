@@ -8,7 +8,7 @@ use crate::planner::blocking::in_place;
 use crate::session::cancellation::RunningStatement;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::{DataType, Float64Type};
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -46,7 +46,7 @@ impl Hash for Sleep {
 }
 
 impl Sleep {
-    fn sleep(&self, seconds: f64) -> EngineResult<()> {
+    fn sleep(&self, seconds: f64) -> DFResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0));
         let end = time.ok().and_then(|time| Instant::now().checked_add(time));
         let end = end
@@ -71,11 +71,11 @@ impl ScalarUDFImpl for Sleep {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [seconds] = arguments.args.as_slice() else { return internal_err!("pg_sleep expects a number") };
         let seconds = seconds.to_array(arguments.number_rows)?;
         let seconds = seconds.as_primitive::<Float64Type>();

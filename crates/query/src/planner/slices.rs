@@ -19,7 +19,7 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, Literal};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
@@ -75,7 +75,7 @@ impl BatchRows {
 }
 
 /// Lengths of the batches that go into a node, if they matter, and those of its columns whose bytes adapt them.
-pub(crate) fn batch_rows(node: &dyn ExecutionPlan) -> EngineResult<Option<(Arc<BatchRows>, Vec<usize>)>> {
+pub(crate) fn batch_rows(node: &dyn ExecutionPlan) -> DFResult<Option<(Arc<BatchRows>, Vec<usize>)>> {
     // Conditions compare with a literal, and do not write it into each row.
     let writes = node.is::<ProjectionExec>()
         || node.is::<AggregateExec>()
@@ -117,7 +117,7 @@ fn bytes_of_array(array: &ArrayRef) -> usize {
 }
 
 /// Bytes of the longest literal in an expression.
-fn literal_bytes(expr: &Arc<dyn PhysicalExpr>) -> EngineResult<usize> {
+fn literal_bytes(expr: &Arc<dyn PhysicalExpr>) -> DFResult<usize> {
     let mut longest = 0;
     expr.apply(|part| {
         if let Some(literal) = part.downcast_ref::<Literal>() {
@@ -140,7 +140,7 @@ fn has_bytes(of: &DataType) -> bool {
 }
 
 /// Returns true if an expression calls a function of strings or lists, or makes any.
-fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> EngineResult<bool> {
+fn is_long(expr: &Arc<dyn PhysicalExpr>, schema: &Schema) -> DFResult<bool> {
     let mut found = false;
     expr.apply(|part| {
         let is_call = match part.downcast_ref::<BinaryExpr>() {
@@ -180,7 +180,7 @@ impl SlicedEvaluation {
         expr: &Arc<dyn PhysicalExpr>,
         schema: &Schema,
         query: &Arc<RunningQuery>,
-    ) -> EngineResult<Option<Arc<dyn PhysicalExpr>>> {
+    ) -> DFResult<Option<Arc<dyn PhysicalExpr>>> {
         let inner = match expr.downcast_ref::<WrappedExpr<SlicedEvaluation>>() {
             Some(sliced) => sliced.inner(),
             None if is_long(expr, schema)? => expr,
@@ -190,7 +190,7 @@ impl SlicedEvaluation {
         Ok(Some(WrappedExpr::of(Arc::clone(inner), sliced)))
     }
 
-    fn computed(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn computed(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.query.check().map_err(external)?;
         let began = Instant::now();
         let value = inner.evaluate(batch)?;
@@ -200,7 +200,7 @@ impl SlicedEvaluation {
 }
 
 impl EvaluationWrapper for SlicedEvaluation {
-    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         let rows = batch.num_rows();
         if rows <= self.rows.next() {
             return self.computed(inner, batch);

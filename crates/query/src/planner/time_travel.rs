@@ -21,12 +21,12 @@ use crate::planner::schemas::as_of_schema;
 use crate::schema_names::CATALOG;
 use crate::session::current::Current;
 use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::dataframe::DataFrame;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, Query, SelectItem, SetExpr, TableAlias, TableFactor, TableVersion,
     Value as Literal, VisitorMut,
@@ -37,12 +37,12 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Returns true if a statement has an AS OF clause on a table.
-pub(crate) fn has_as_of(statement: &EngineStatement) -> bool {
+pub(crate) fn has_as_of(statement: &DFStatement) -> bool {
     !points_of(&mut statement.clone(), |_| None).is_empty()
 }
 
 /// Removes the AS OF clauses of a statement, which does not change its columns.
-pub(crate) fn without(statement: &mut EngineStatement) {
+pub(crate) fn without(statement: &mut DFStatement) {
     points_of(statement, |table| {
         present(table);
         None
@@ -59,7 +59,7 @@ fn present(table: &mut TableFactor) {
 pub(crate) async fn resolve(
     state: &SessionState,
     catalog: &Catalog,
-    statement: &mut EngineStatement,
+    statement: &mut DFStatement,
 ) -> Result<()> {
     let points = points_of(statement, |_| None);
     if points.is_empty() {
@@ -80,7 +80,7 @@ pub(crate) async fn resolve(
 /// AS OF clauses of a statement, in order: calls `f` with each table, which may change it, and returns the
 /// points in time.
 fn points_of(
-    statement: &mut EngineStatement,
+    statement: &mut DFStatement,
     mut f: impl FnMut(&mut TableFactor) -> Option<Error>,
 ) -> Vec<Result<Expr>> {
     let mut points = Vec::new();
@@ -187,7 +187,7 @@ pub(crate) async fn compute(state: &SessionState, point: &Expr) -> Result<Timest
 /// The functions of this module: `entresol_current_commit()`, the commit that the statement sees.
 pub(crate) fn register(context: &SessionContext, catalog: &Arc<Catalog>, current: &Arc<Current>) {
     let (catalog, current) = (Arc::clone(catalog), Arc::clone(current));
-    let call = move |_: &[ColumnarValue]| -> EngineResult<ColumnarValue> {
+    let call = move |_: &[ColumnarValue]| -> DFResult<ColumnarValue> {
         let transaction = current.get(&catalog)?;
         let seen = transaction.as_of().unwrap_or(transaction.snapshot());
         Ok(ColumnarValue::Scalar(ScalarValue::Int64(Some(seen.bigint()))))

@@ -33,7 +33,7 @@ use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProviderList, SchemaProvider, TableProvider,
 };
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, TableReference};
+use datafusion::common::{Result as DFResult, TableReference};
 use datafusion::datasource::{MemTable, ViewTable, provider_as_source};
 use datafusion::error::DataFusionError;
 use datafusion::execution::context::SessionState;
@@ -81,7 +81,7 @@ impl Views {
 
 #[async_trait]
 impl PlannedRelations for Views {
-    async fn relation(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    async fn relation(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>> {
         let state = Arc::new(self.state.upgrade().ok_or_else(closed)?.read().clone());
         relation(&self.catalog, &state, name, 0).await.map_err(external)
     }
@@ -267,7 +267,7 @@ impl SchemaProvider for Scope {
         self.public.table_names()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>> {
         let under = relation(&self.catalog, &self.state, name, self.depth + 1).await.map_err(external)?;
         let found = match under {
             Some(found) => Some(found),
@@ -283,7 +283,7 @@ impl SchemaProvider for Scope {
         }
     }
 
-    async fn table_type(&self, name: &str) -> EngineResult<Option<TableType>> {
+    async fn table_type(&self, name: &str) -> DFResult<Option<TableType>> {
         self.public.table_type(name).await
     }
 
@@ -297,7 +297,7 @@ fn narrowed(
     name: &str,
     whole: Arc<dyn TableProvider>,
     columns: &[String],
-) -> EngineResult<Arc<dyn TableProvider>> {
+) -> DFResult<Arc<dyn TableProvider>> {
     let schema = whole.schema();
     let shown: Vec<usize> =
         (0..schema.fields().len()).filter(|&at| columns.contains(schema.field(at).name())).collect();

@@ -2,7 +2,7 @@
 
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{FieldRef, Schema};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::logical_expr::ColumnarValue;
 use datafusion::physical_expr::PhysicalExpr;
 use std::fmt::{self, Debug};
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Something that is done around each evaluation of an expression.
 pub(crate) trait EvaluationWrapper: Debug + Send + Sync + 'static {
     /// Evaluates an expression for a batch.
-    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue>;
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue>;
 
     /// The same for another expression.
     fn anew(&self) -> Self;
@@ -57,11 +57,11 @@ impl<W> fmt::Display for WrappedExpr<W> {
 }
 
 impl<W: EvaluationWrapper> PhysicalExpr for WrappedExpr<W> {
-    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
+    fn return_field(&self, schema: &Schema) -> DFResult<FieldRef> {
         self.inner.return_field(schema)
     }
 
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.wrapper.evaluate(&self.inner, batch)
     }
 
@@ -72,7 +72,7 @@ impl<W: EvaluationWrapper> PhysicalExpr for WrappedExpr<W> {
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    ) -> DFResult<Arc<dyn PhysicalExpr>> {
         let inner = children.pop().unwrap_or_else(|| Arc::clone(&self.inner));
         Ok(WrappedExpr::of(inner, self.wrapper.anew()))
     }

@@ -32,7 +32,7 @@ use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, Statistics};
+use datafusion::common::{Result as DFResult, Statistics};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
@@ -118,10 +118,10 @@ pub(crate) fn rows_of(query: &Arc<RunningQuery>, plan: Arc<dyn ExecutionPlan>) -
 pub(crate) fn interruptible(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<RunningQuery>,
-) -> EngineResult<Arc<dyn ExecutionPlan>> {
+) -> DFResult<Arc<dyn ExecutionPlan>> {
     let node = with_checked_condition(node, query)?;
     let sliced =
-        |expr: Arc<dyn PhysicalExpr>, schema: &Schema| -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+        |expr: Arc<dyn PhysicalExpr>, schema: &Schema| -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
             Ok(match SlicedEvaluation::of(&expr, schema, query)? {
                 Some(sliced) => Transformed::yes(sliced),
                 None => Transformed::no(expr),
@@ -159,7 +159,7 @@ impl PhysicalOptimizerRule for Interruptible {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let query = RunningQuery::new(&self.running);
         let wrapped = plan.transform_up(|node| Ok(Transformed::yes(interruptible(node, &query)?)));
         Ok(rows_of(&query, wrapped.data()?))
@@ -178,7 +178,7 @@ impl PhysicalOptimizerRule for Interruptible {
 fn with_checked_condition(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<RunningQuery>,
-) -> EngineResult<Arc<dyn ExecutionPlan>> {
+) -> DFResult<Arc<dyn ExecutionPlan>> {
     let checked = |filter: &JoinFilter| {
         let checked = CheckedCondition { query: Arc::clone(query) };
         let condition = WrappedExpr::of(Arc::clone(filter.expression()), checked);
@@ -257,7 +257,7 @@ impl ExecutionPlan for WatchedExec {
         self.inner.properties()
     }
 
-    fn check_invariants(&self, check: InvariantLevel) -> EngineResult<()> {
+    fn check_invariants(&self, check: InvariantLevel) -> DFResult<()> {
         self.inner.check_invariants(check)
     }
 
@@ -273,14 +273,14 @@ impl ExecutionPlan for WatchedExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self.again(Arc::clone(&self.inner).replace_children(children, options)?))
     }
 
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         self.inner.apply_expressions(f)
     }
 
@@ -288,22 +288,18 @@ impl ExecutionPlan for WatchedExec {
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let inner = Arc::clone(&self.inner);
         let replaced =
             datafusion::physical_plan::execution_plan::replace_children_if_necessary(inner, children);
         Ok(self.again(replaced?))
     }
 
-    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    fn reset_state(self: Arc<Self>) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self.again(Arc::clone(&self.inner).reset_state()?))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         self.query.check().map_err(external)?;
         let reserved = match &self.slicing {
             SliceRole::Output(..) => {
@@ -333,7 +329,7 @@ impl ExecutionPlan for WatchedExec {
         &self,
         inputs: &[Arc<Statistics>],
         arguments: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         self.inner.statistics_from_inputs(inputs, arguments)
     }
 
@@ -384,7 +380,7 @@ impl WatchedRows {
     }
 
     /// Looks at the bytes of a batch.
-    fn measure(&mut self, batch: &RecordBatch) -> EngineResult<()> {
+    fn measure(&mut self, batch: &RecordBatch) -> DFResult<()> {
         if let SliceRole::Output(rows, columns) = &self.slicing {
             let bytes = slices::bytes_of(batch, columns);
             rows.adapt_to_bytes(batch.num_rows(), bytes);
@@ -397,7 +393,7 @@ impl WatchedRows {
 }
 
 impl Stream for WatchedRows {
-    type Item = EngineResult<RecordBatch>;
+    type Item = DFResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         if let Err(error) = self.query.check() {
@@ -456,7 +452,7 @@ struct CheckedCondition {
 }
 
 impl EvaluationWrapper for CheckedCondition {
-    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.query.check().map_err(external)?;
         give_way_to_others();
         inner.evaluate(batch)

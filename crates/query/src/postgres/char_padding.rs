@@ -12,7 +12,7 @@ use crate::postgres::types::modifier_of;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, internal_err};
 use datafusion::functions::string::expr_fn::rtrim;
 use datafusion::functions::unicode::expr_fn::rpad;
 use datafusion::logical_expr::expr::{Between, Cast, InList, ScalarFunction};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 pub(crate) struct BlankPadded;
 
 impl AnalyzerRule for BlankPadded {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, rewrite)
     }
 
@@ -156,14 +156,14 @@ impl ScalarUDFImpl for UnpadFunction {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [of] => Ok(of.clone()),
             _ => internal_err!("unpadded expects one argument"),
         }
     }
 
-    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, mut arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         match (arguments.args.pop(), arguments.args.is_empty()) {
             (Some(value), true) => Ok(value),
             _ => internal_err!("unpadded expects one argument"),
@@ -189,7 +189,7 @@ impl TruncatingCast {
         [of(false), of(true)]
     }
 
-    fn modifier(&self, length: &ScalarValue) -> EngineResult<Modifier> {
+    fn modifier(&self, length: &ScalarValue) -> DFResult<Modifier> {
         let length = length_of(length)?;
         Ok(if self.pads { Modifier::Char(length) } else { Modifier::Varchar(length) })
     }
@@ -208,11 +208,11 @@ impl ScalarUDFImpl for TruncatingCast {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         let field = Field::new(self.name(), DataType::Utf8, arguments.arg_fields[0].is_nullable());
         Ok(Arc::new(match arguments.scalar_arguments.get(1) {
             Some(Some(length)) => crate::postgres::types::with_modifier(field, self.modifier(length)?),
@@ -220,7 +220,7 @@ impl ScalarUDFImpl for TruncatingCast {
         }))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         use datafusion::arrow::array::{AsArray, StringArray};
         let [text, ColumnarValue::Scalar(length)] = arguments.args.as_slice() else {
             return internal_err!("{} expects a string and a length", self.name());
@@ -241,7 +241,7 @@ impl ScalarUDFImpl for TruncatingCast {
     }
 }
 
-fn length_of(scalar: &ScalarValue) -> EngineResult<u32> {
+fn length_of(scalar: &ScalarValue) -> DFResult<u32> {
     match scalar {
         ScalarValue::Int64(Some(length)) if u32::try_from(*length).is_ok() => Ok(*length as u32),
         ScalarValue::Int32(Some(length)) if *length >= 0 => Ok(length.unsigned_abs()),

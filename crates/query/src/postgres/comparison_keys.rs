@@ -18,7 +18,7 @@ use crate::postgres::rewriting::rewritten;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
 use datafusion::functions_aggregate::first_last::first_value_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Between, Case, Cast, InList, InSubquery, ScalarFunction, Sort as SortKey, TryCast,
@@ -39,7 +39,7 @@ pub(crate) enum ComparisonKeys {
 }
 
 impl AnalyzerRule for ComparisonKeys {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         if let ComparisonKeys::Windows = self {
             return rewritten(plan, window);
         }
@@ -65,8 +65,8 @@ impl AnalyzerRule for ComparisonKeys {
 }
 
 /// Refuses sorts and groups of JSON.
-fn check(plan: &LogicalPlan) -> EngineResult<()> {
-    let refuse = |what: &str| -> EngineResult<()> {
+fn check(plan: &LogicalPlan) -> DFResult<()> {
+    let refuse = |what: &str| -> DFResult<()> {
         let message = format!("could not identify an {what} operator for type json: cast to jsonb");
         Err(external(Error::coded("42883", message)))
     };

@@ -8,7 +8,7 @@ use crate::error::{Error, external};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::compute::kernels::concat_elements::concat_elements_utf8;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, exec_err};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
@@ -45,7 +45,7 @@ impl ScalarUDFImpl for Concatenation {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
@@ -53,7 +53,7 @@ impl ScalarUDFImpl for Concatenation {
         true
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [left, right] = arguments.args.as_slice() else { return exec_err!("|| expects two operands") };
         if let (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) = (left, right) {
             let (Some(left), Some(right)) = (text_of(left), text_of(right)) else {
@@ -72,7 +72,7 @@ fn text_of(value: &ScalarValue) -> Option<&str> {
 }
 
 /// Concatenations row by row.
-fn joined(left: &ColumnarValue, right: &ColumnarValue, rows: usize) -> EngineResult<StringArray> {
+fn joined(left: &ColumnarValue, right: &ColumnarValue, rows: usize) -> DFResult<StringArray> {
     let lengths = |value: &ColumnarValue| -> (usize, usize) {
         match value {
             ColumnarValue::Scalar(value) => {

@@ -10,7 +10,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, DecimalType, i256};
 use datafusion::arrow::error::ArrowError;
-use datafusion::common::{Result as EngineResult, plan_err};
+use datafusion::common::{Result as DFResult, plan_err};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -59,7 +59,7 @@ struct ExactFunction {
 
 impl ExactFunction {
     /// Types of the operands and of the result.
-    fn types(&self, arguments: &[DataType]) -> EngineResult<[(u8, i8); 3]> {
+    fn types(&self, arguments: &[DataType]) -> DFResult<[(u8, i8); 3]> {
         let [left, right] = arguments else {
             return plan_err!("expected two operands, found {}", arguments.len());
         };
@@ -102,12 +102,12 @@ impl ScalarUDFImpl for ExactFunction {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         let [_, _, (precision, scale)] = self.types(arguments)?;
         Ok(DataType::Decimal128(precision, scale))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let of: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
         let [left_type, right_type, (precision, scale)] = self.types(&of)?;
         let scalars = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
@@ -146,7 +146,7 @@ fn overflow() -> DataFusionError {
 }
 
 /// `left * 10^digits / right`, rounded.
-fn quotient(left: i128, right: i128, digits: i8) -> EngineResult<i128> {
+fn quotient(left: i128, right: i128, digits: i8) -> DFResult<i128> {
     if right == 0 {
         return Err(ArrowError::DivideByZero.into());
     }
@@ -157,7 +157,7 @@ fn quotient(left: i128, right: i128, digits: i8) -> EngineResult<i128> {
 }
 
 /// `left * right / 10^digits`, rounded.
-fn product(left: i128, right: i128, digits: i8) -> EngineResult<i128> {
+fn product(left: i128, right: i128, digits: i8) -> DFResult<i128> {
     let product = i256::from_i128(left).checked_mul(i256::from_i128(right)).ok_or_else(overflow)?;
     rounded(product, power(digits.max(0)).ok_or_else(overflow)?)
 }
@@ -166,7 +166,7 @@ fn power(digits: i8) -> Option<i256> {
     i256::from_i128(10).checked_pow(u32::try_from(digits).ok()?)
 }
 
-fn rounded(value: i256, divisor: i256) -> EngineResult<i128> {
+fn rounded(value: i256, divisor: i256) -> DFResult<i128> {
     let quotient = value.checked_div(divisor).ok_or_else(overflow)?;
     let rest = value.checked_rem(divisor).ok_or_else(overflow)?;
     let twice = rest.wrapping_abs().checked_mul(i256::from_i128(2)).ok_or_else(overflow)?;

@@ -9,14 +9,14 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::compute::kernels::numeric::{add, div, mul, sub};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
-use datafusion::common::{Result as EngineResult, ScalarValue, exec_err};
+use datafusion::common::{Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use std::sync::Arc;
 
 /// Result of an operation on two operands of the same type, DOUBLE or REAL.
-pub(crate) fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<ArrayRef> {
+pub(crate) fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> DFResult<ArrayRef> {
     let result = match op {
         Operator::Plus => add(left, right)?,
         Operator::Minus => sub(left, right)?,
@@ -43,7 +43,7 @@ fn is_suspicious<N: Copy + Into<f64>>(op: Operator, values: &[N]) -> bool {
 }
 
 /// Compares each result with its operands.
-fn check(op: Operator, operands: (&dyn Datum, &dyn Datum), result: &ArrayRef) -> EngineResult<()> {
+fn check(op: Operator, operands: (&dyn Datum, &dyn Datum), result: &ArrayRef) -> DFResult<()> {
     match result.data_type() {
         DataType::Float32 => check_typed::<Float32Type>(op, operands, result),
         _ => check_typed::<Float64Type>(op, operands, result),
@@ -54,7 +54,7 @@ fn check_typed<T: ArrowPrimitiveType>(
     op: Operator,
     (left, right): (&dyn Datum, &dyn Datum),
     result: &ArrayRef,
-) -> EngineResult<()>
+) -> DFResult<()>
 where
     T::Native: Into<f64>,
 {
@@ -133,11 +133,11 @@ impl ScalarUDFImpl for Input {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(if self.single { DataType::Float32 } else { DataType::Float64 })
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [text] = arguments.args.as_slice() else { return exec_err!("{} expects a string", self.name()) };
         let texts = text.to_array(1)?;
         let values =

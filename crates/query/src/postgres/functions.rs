@@ -23,7 +23,7 @@ use datafusion::arrow::array::{
 use datafusion::arrow::datatypes::{
     DataType, IntervalMonthDayNano, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -87,7 +87,7 @@ impl ScalarUDFImpl for Function {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         let bytes = |of: &DataType| match of {
             DataType::Binary
             | DataType::LargeBinary
@@ -121,7 +121,7 @@ impl ScalarUDFImpl for Function {
         })
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(match self.kind {
             FunctionName::Md5 | FunctionName::Encode | FunctionName::TypeOf => DataType::Utf8,
             FunctionName::Decode | FunctionName::Bytea => DataType::Binary,
@@ -130,7 +130,7 @@ impl ScalarUDFImpl for Function {
         })
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         match self.kind {
             FunctionName::Clock => return Ok(clock(rows)),
@@ -141,7 +141,7 @@ impl ScalarUDFImpl for Function {
             _ => {}
         }
         let arrays: Vec<_> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let (Some(first), second) = (arrays.first(), arrays.get(1)) else {
             return internal_err!("{} expects arguments", self.name());
         };
@@ -159,18 +159,18 @@ impl ScalarUDFImpl for Function {
                         let encoded = || encode(&bytea(first.as_ref(), row)?, format(row));
                         (!is_null(row)).then(encoded).transpose()
                     })
-                    .collect::<EngineResult<StringArray>>();
+                    .collect::<DFResult<StringArray>>();
                 Arc::new(encoded?)
             }
             (FunctionName::Bytea, _) => {
-                let parsed: EngineResult<Vec<Option<Cow<[u8]>>>> = (0..rows)
+                let parsed: DFResult<Vec<Option<Cow<[u8]>>>> = (0..rows)
                     .map(|row| (!is_null(row)).then(|| bytea(first.as_ref(), row)).transpose())
                     .collect();
                 Arc::new(BinaryArray::from_iter(parsed?))
             }
             (FunctionName::Decode, _) => {
                 let texts = first.as_string::<i32>();
-                let decoded: EngineResult<Vec<Option<Vec<u8>>>> = (0..rows)
+                let decoded: DFResult<Vec<Option<Vec<u8>>>> = (0..rows)
                     .map(|row| (!is_null(row)).then(|| decode(texts.value(row), format(row))).transpose())
                     .collect();
                 Arc::new(BinaryArray::from_iter(decoded?))
@@ -181,7 +181,7 @@ impl ScalarUDFImpl for Function {
                         let of = |array: &dyn Array| wall(array, row);
                         (!is_null(row)).then(|| age(of(first.as_ref())?, of(second.as_ref())?)).transpose()
                     })
-                    .collect::<EngineResult<IntervalMonthDayNanoArray>>();
+                    .collect::<DFResult<IntervalMonthDayNanoArray>>();
                 Arc::new(ages?)
             }
             _ => return internal_err!("{} expects two arguments", self.name()),
@@ -198,7 +198,7 @@ fn bytes_of(array: &dyn Array, row: usize) -> &[u8] {
 }
 
 /// Bytes in a row; a string is parsed as PostgreSQL's input of `bytea`.
-fn bytea(array: &dyn Array, row: usize) -> EngineResult<Cow<'_, [u8]>> {
+fn bytea(array: &dyn Array, row: usize) -> DFResult<Cow<'_, [u8]>> {
     let text = match array.data_type() {
         DataType::Binary => return Ok(Cow::Borrowed(array.as_binary::<i32>().value(row))),
         _ => array.as_string::<i32>().value(row),
@@ -235,7 +235,7 @@ fn type_name(field: &datafusion::arrow::datatypes::Field) -> String {
     name.to_owned()
 }
 
-fn encode(bytes: &[u8], format: &str) -> EngineResult<String> {
+fn encode(bytes: &[u8], format: &str) -> DFResult<String> {
     use std::fmt::Write;
     let mut out = String::with_capacity(bytes.len() * 2);
     match format.to_ascii_lowercase().as_str() {
@@ -267,7 +267,7 @@ fn unknown(format: &str) -> datafusion::error::DataFusionError {
     external(Error::coded("22023", format!("unrecognized encoding: \"{format}\"")))
 }
 
-fn decode(text: &str, format: &str) -> EngineResult<Vec<u8>> {
+fn decode(text: &str, format: &str) -> DFResult<Vec<u8>> {
     let wrong = |what: &str| external(Error::coded("22023", format!("invalid {what} sequence: \"{text}\"")));
     match format.to_ascii_lowercase().as_str() {
         "hex" => {
@@ -306,7 +306,7 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
 }
 
 /// Local time in a row.
-fn wall(array: &dyn Array, row: usize) -> EngineResult<NaiveDateTime> {
+fn wall(array: &dyn Array, row: usize) -> DFResult<NaiveDateTime> {
     let micros = array.as_primitive::<TimestampMicrosecondType>().value(row);
     let wall = match array.data_type() {
         DataType::Timestamp(_, Some(zone)) => Zone::new(zone).map_err(external)?.wall(micros),
@@ -317,7 +317,7 @@ fn wall(array: &dyn Array, row: usize) -> EngineResult<NaiveDateTime> {
 }
 
 /// Difference of two local times, field by field; days are borrowed from the month of the earlier.
-fn age(later: NaiveDateTime, earlier: NaiveDateTime) -> EngineResult<IntervalMonthDayNano> {
+fn age(later: NaiveDateTime, earlier: NaiveDateTime) -> DFResult<IntervalMonthDayNano> {
     if later < earlier {
         let age = age(earlier, later)?;
         return Ok(IntervalMonthDayNano::new(-age.months, -age.days, -age.nanoseconds));

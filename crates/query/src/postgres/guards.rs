@@ -13,7 +13,7 @@ use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::compute::kernels::boolean::{and_kleene, or_kleene};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, NegativeExpr};
@@ -23,7 +23,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Expression whose conditions guard each other, if it has any.
-pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
     let is_guarded = |node: &Arc<dyn PhysicalExpr>| Ok(node.is::<GuardedExpr>());
     let has_conditions = |node: &Arc<dyn PhysicalExpr>| Ok(logical(node).is_some());
     if !may_fail(&expr) || !expr.exists(has_conditions)? || expr.exists(is_guarded)? {
@@ -87,11 +87,11 @@ impl fmt::Display for GuardedExpr {
 }
 
 impl PhysicalExpr for GuardedExpr {
-    fn return_field(&self, schema: &Schema) -> EngineResult<FieldRef> {
+    fn return_field(&self, schema: &Schema) -> DFResult<FieldRef> {
         self.fast.return_field(schema)
     }
 
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.fast.evaluate(batch).or_else(|_| self.careful.evaluate(batch))
     }
 
@@ -102,7 +102,7 @@ impl PhysicalExpr for GuardedExpr {
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    ) -> DFResult<Arc<dyn PhysicalExpr>> {
         let careful = children.pop().unwrap_or_else(|| Arc::clone(&self.careful));
         let fast = children.pop().unwrap_or_else(|| Arc::clone(&self.fast));
         Ok(Arc::new(GuardedExpr { fast, careful }))
@@ -170,11 +170,11 @@ impl fmt::Display for Chain {
 }
 
 impl PhysicalExpr for Chain {
-    fn return_field(&self, _schema: &Schema) -> EngineResult<FieldRef> {
+    fn return_field(&self, _schema: &Schema) -> DFResult<FieldRef> {
         Ok(Arc::new(Field::new(self.to_string(), DataType::Boolean, true)))
     }
 
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         let decided = self.op == Operator::And;
         let mut result = BooleanArray::from(vec![decided; batch.num_rows()]);
         for operand in &self.operands {
@@ -196,7 +196,7 @@ impl PhysicalExpr for Chain {
     fn with_new_children(
         self: Arc<Self>,
         operands: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    ) -> DFResult<Arc<dyn PhysicalExpr>> {
         Ok(Arc::new(Chain { op: self.op, operands, safe: self.safe }))
     }
 

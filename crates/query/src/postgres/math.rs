@@ -13,7 +13,7 @@ use crate::postgres::wrapped::{CallWrapper, WrappedFunction};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::{DataType, Float64Type};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::execution::FunctionRegistry;
 use datafusion::logical_expr::{ColumnarValue, ScalarFunctionArgs, ScalarUDF};
 use datafusion::prelude::SessionContext;
@@ -38,7 +38,7 @@ struct CheckedResults;
 impl CallWrapper for CheckedResults {
     const MAY_SIMPLIFY: bool = true;
 
-    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let operands = arguments.args.clone();
         let result = inner.invoke_with_args(arguments)?;
         if !result.data_type().is_floating() {
@@ -53,17 +53,17 @@ impl CallWrapper for CheckedResults {
         let is_checked = |value: &f64| !value.is_finite();
         if results.as_primitive::<Float64Type>().values().iter().any(is_checked) {
             let operands = operands.iter().map(|operand| doubles(operand, rows));
-            check(inner.name(), &operands.collect::<EngineResult<Vec<ArrayRef>>>()?, &results)?;
+            check(inner.name(), &operands.collect::<DFResult<Vec<ArrayRef>>>()?, &results)?;
         }
         Ok(result)
     }
 }
 
-fn doubles(value: &ColumnarValue, rows: usize) -> EngineResult<ArrayRef> {
+fn doubles(value: &ColumnarValue, rows: usize) -> DFResult<ArrayRef> {
     Ok(cast(&value.to_array(rows)?, &DataType::Float64)?)
 }
 
-fn check(name: &str, operands: &[ArrayRef], results: &ArrayRef) -> EngineResult<()> {
+fn check(name: &str, operands: &[ArrayRef], results: &ArrayRef) -> DFResult<()> {
     let results = results.as_primitive::<Float64Type>();
     for row in (0..results.len()).filter(|&row| results.is_valid(row)) {
         let operand =

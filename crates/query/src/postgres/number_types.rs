@@ -18,7 +18,7 @@ use crate::postgres::json::json_type;
 use crate::postgres::result_types;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as EngineResult, ScalarValue, Spans};
+use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as DFResult, ScalarValue, Spans};
 use datafusion::functions_aggregate::count::count_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::{
@@ -36,13 +36,13 @@ use std::sync::Arc;
 const SUMMED: DataType = DataType::Decimal128(19, 0);
 
 /// Rewrites a plan to numbers of these types.
-pub(crate) fn typed(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+pub(crate) fn typed(plan: LogicalPlan) -> DFResult<LogicalPlan> {
     retyped(plan, &[])
 }
 
 /// Rewrites a plan; `outer` has the schemas of the queries around, the nearest last.
 #[recursive::recursive]
-fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan> {
+fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     // LIMIT takes BIGINTs.
     let keeps = matches!(plan, LogicalPlan::RecursiveQuery(_) | LogicalPlan::Limit(_));
     if matches!(plan, LogicalPlan::RecursiveQuery(_)) {
@@ -77,10 +77,10 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> EngineResult<LogicalPlan
 }
 
 /// Union whose inputs have its names: where only one input is left, DataFusion looks for them in that one.
-fn named_alike(union: Union) -> EngineResult<Union> {
+fn named_alike(union: Union) -> DFResult<Union> {
     let Union { inputs, schema } = union;
     let columns = schema.columns();
-    let named = inputs.into_iter().map(|input| -> EngineResult<Arc<LogicalPlan>> {
+    let named = inputs.into_iter().map(|input| -> DFResult<Arc<LogicalPlan>> {
         let own = input.schema().columns();
         if own == columns {
             return Ok(input);
@@ -91,11 +91,11 @@ fn named_alike(union: Union) -> EngineResult<Union> {
         let named: Vec<Expr> = named.collect();
         Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(named, input)?)))
     });
-    Ok(Union { inputs: named.collect::<EngineResult<_>>()?, schema })
+    Ok(Union { inputs: named.collect::<DFResult<_>>()?, schema })
 }
 
 /// Rewrites an expression over columns, within queries.
-fn expression(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineResult<Expr> {
+fn expression(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResult<Expr> {
     // Name by which DataFusion recognises a count of rows.
     let counts = |function: &str| function == "count";
     let down = expr.transform_down(|expr| {
@@ -131,7 +131,7 @@ fn small(expr: &Expr) -> Option<Expr> {
     }
 }
 
-fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> EngineResult<Expr> {
+fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResult<Expr> {
     let inner = |subquery: Subquery| within(subquery, scopes);
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Divide | Operator::Multiply), right }) => {
@@ -201,7 +201,7 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> Engine
     })
 }
 
-fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> EngineResult<Subquery> {
+fn within(subquery: Subquery, scopes: &[DFSchemaRef]) -> DFResult<Subquery> {
     let plan = retyped(Arc::unwrap_or_clone(subquery.subquery), scopes)?;
     let outer_ref_columns =
         if subquery.outer_ref_columns.is_empty() { Vec::new() } else { plan.all_out_ref_exprs() };
@@ -249,7 +249,7 @@ fn is_average(name: &str, arguments: &[Expr], schema: &DFSchema) -> bool {
 }
 
 /// Aggregate with sums and counts in place of averages, under a projection that divides them.
-fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
+fn averaged(aggregate: Aggregate) -> DFResult<LogicalPlan> {
     let input = Arc::clone(aggregate.input.schema());
     let of = |expr: &Expr| match expr.clone().unalias() {
         Expr::AggregateFunction(function)
@@ -289,7 +289,7 @@ fn averaged(aggregate: Aggregate) -> EngineResult<LogicalPlan> {
 }
 
 /// Window with sums and counts in place of averages, under a projection that divides them.
-fn averaged_windows(window: Window) -> EngineResult<LogicalPlan> {
+fn averaged_windows(window: Window) -> DFResult<LogicalPlan> {
     let input = Arc::clone(window.input.schema());
     let average = |expr: &Expr| match expr.clone().unalias() {
         Expr::WindowFunction(function) => match &function.fun {

@@ -21,7 +21,7 @@ use datafusion::arrow::array::{AsArray, Float64Array};
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Float64Type};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::expr::{Between, Case, Cast, InList, ScalarFunction, TryCast};
 use datafusion::logical_expr::type_coercion::binary::comparison_coercion;
 use datafusion::logical_expr::{
@@ -29,7 +29,7 @@ use datafusion::logical_expr::{
     ScalarUDFImpl, Signature, Volatility, cast, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     CastKind, DataType as SqlType, ExactNumberInfo, Expr as SqlExpr, Statement, Value as Literal, VisitMut,
 };
@@ -40,10 +40,10 @@ use std::sync::Arc;
 const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
 
 /// Types literals with an exponent, and keeps the digits of those that are cast to NUMERIC.
-pub(crate) fn type_exponents(statement: &mut EngineStatement) {
+pub(crate) fn type_exponents(statement: &mut DFStatement) {
     match statement {
-        EngineStatement::Statement(statement) => type_exponents_of(statement),
-        EngineStatement::Explain(explain) => type_exponents(&mut explain.statement),
+        DFStatement::Statement(statement) => type_exponents_of(statement),
+        DFStatement::Explain(explain) => type_exponents(&mut explain.statement),
         _ => {}
     }
 }
@@ -159,7 +159,7 @@ fn plain_number(text: String) -> Option<String> {
 pub(crate) struct DoubleBesideDecimal;
 
 impl AnalyzerRule for DoubleBesideDecimal {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, rewrite)
     }
 
@@ -277,11 +277,11 @@ impl ScalarUDFImpl for Nearest {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Float64)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         Ok(match arguments.args[0].cast_to(&DataType::Float64, None)? {
             ColumnarValue::Scalar(ScalarValue::Float64(value)) => {
                 ColumnarValue::Scalar(ScalarValue::Float64(value.map(f64::round_ties_even)))

@@ -12,7 +12,7 @@ use datafusion::arrow::compute::cast as cast_array;
 use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float64Type, Int64Type,
 };
-use datafusion::common::{Result as EngineResult, ScalarValue, exec_err, plan_err};
+use datafusion::common::{Result as DFResult, ScalarValue, exec_err, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -105,7 +105,7 @@ impl ScalarUDFImpl for NumericFunction {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         Ok(match (&self.kind, arguments) {
             (NumericOperation::Round(_, digits), [DataType::Decimal128(precision, scale)]) => {
                 let scale = i16::from(*scale);
@@ -120,7 +120,7 @@ impl ScalarUDFImpl for NumericFunction {
         })
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [number] = arguments.args.as_slice() else {
             return exec_err!("{} expects a number", self.name());
         };
@@ -147,7 +147,7 @@ fn rounded_array(
     rounding: RoundingMode,
     digits: i8,
     scale: i8,
-) -> EngineResult<Decimal128Array> {
+) -> DFResult<Decimal128Array> {
     let DataType::Decimal128(_, from) = *array.data_type() else {
         return exec_err!("{} is no NUMERIC", array.data_type());
     };
@@ -166,7 +166,7 @@ fn rounded_array(
     }))
 }
 
-fn scaled_array(array: &ArrayRef, scale: i8) -> EngineResult<Decimal128Array> {
+fn scaled_array(array: &ArrayRef, scale: i8) -> DFResult<Decimal128Array> {
     if array.data_type().is_floating() {
         let factor = 10_f64.powi(i32::from(scale));
         let doubles = cast_array(array, &DataType::Float64)?;
@@ -176,7 +176,7 @@ fn scaled_array(array: &ArrayRef, scale: i8) -> EngineResult<Decimal128Array> {
     Ok(integers.as_primitive::<Int64Type>().unary(i128::from))
 }
 
-fn float_array(array: &ArrayRef, precision: u8, scale: i8) -> EngineResult<Decimal128Array> {
+fn float_array(array: &ArrayRef, precision: u8, scale: i8) -> DFResult<Decimal128Array> {
     let digits = if *array.data_type() == DataType::Float32 { REAL_DIGITS } else { DOUBLE_DIGITS };
     let doubles = cast_array(array, &DataType::Float64)?;
     let doubles = doubles.as_primitive::<Float64Type>();

@@ -27,7 +27,7 @@ use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
 use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{
     self, ColumnarValue, Expr, ExprSchemable, LogicalPlan, Operator, ScalarFunctionArgs, ScalarUDF,
     ScalarUDFImpl, Signature, Volatility,
@@ -49,7 +49,7 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             Ok(match changed(node.as_ref(), &checked)? {
                 Some(changed) => Transformed::yes(changed),
@@ -72,14 +72,14 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
 pub(crate) fn checked(
     expr: Arc<dyn PhysicalExpr>,
     schema: &Schema,
-) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
     checked_arithmetic(expr, schema)?.transform_data(guarded)
 }
 
 fn checked_arithmetic(
     expr: Arc<dyn PhysicalExpr>,
     schema: &Schema,
-) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
     expr.transform_up(|node| {
         if let Some(negative) = node.downcast_ref::<NegativeExpr>() {
             let data_type = negative.arg().data_type(schema)?;
@@ -126,7 +126,7 @@ fn called(
     function: ScalarUDF,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     returned: FieldRef,
-) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>> {
+) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
     let (name, options) = (function.name().to_owned(), Arc::new(ConfigOptions::default()));
     let call = ScalarFunctionExpr::new(&name, Arc::new(function), arguments, returned, options);
     Ok(Transformed::yes(Arc::new(call)))
@@ -137,7 +137,7 @@ fn called(
 pub(crate) struct CheckedConstants;
 
 impl AnalyzerRule for CheckedConstants {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, checked_constant)
     }
 
@@ -147,7 +147,7 @@ impl AnalyzerRule for CheckedConstants {
 }
 
 /// Expression whose constants are computed with checks.
-pub(crate) fn with_checked_constants(expr: Expr, schema: &DFSchema) -> EngineResult<Expr> {
+pub(crate) fn with_checked_constants(expr: Expr, schema: &DFSchema) -> DFResult<Expr> {
     expr.transform_up(|expr| Ok(checked_constant(expr, schema))).data()
 }
 
@@ -266,21 +266,21 @@ impl ScalarUDFImpl for CheckedOperator {
         &self.signature
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [one, _] => Ok(one.clone()),
             _ => internal_err!("expected two operands, found {}", arguments.len()),
         }
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         match arguments.args.as_slice() {
             [ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)] => {
                 let result = operated(self.op, &left.to_array()?, &right.to_array()?)?;
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&result, 0)?))
             }
             [left, right] => {
-                let datum = |value: &ColumnarValue| -> EngineResult<Box<dyn Datum>> {
+                let datum = |value: &ColumnarValue| -> DFResult<Box<dyn Datum>> {
                     Ok(match value {
                         ColumnarValue::Array(array) => Box::new(Arc::clone(array)),
                         ColumnarValue::Scalar(value) => Box::new(value.to_scalar()?),
@@ -293,7 +293,7 @@ impl ScalarUDFImpl for CheckedOperator {
     }
 }
 
-fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<ArrayRef> {
+fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> DFResult<ArrayRef> {
     if left.get().0.data_type().is_floating() {
         return floats::operated(op, left, right);
     }
@@ -304,7 +304,7 @@ fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> EngineResult<A
     })
 }
 
-fn computed(op: Operator, left: &ScalarValue, right: &ScalarValue) -> EngineResult<ScalarValue> {
+fn computed(op: Operator, left: &ScalarValue, right: &ScalarValue) -> DFResult<ScalarValue> {
     let (left, right) = (left.to_array()?, right.to_array()?);
     ScalarValue::try_from_array(&operated(op, &left, &right)?, 0)
 }

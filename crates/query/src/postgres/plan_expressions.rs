@@ -2,7 +2,7 @@
 //! conditions and keys of aggregates.
 
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::tree_node::Transformed;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::aggregate::{AggregateExprBuilder, AggregateFunctionExpr};
@@ -15,13 +15,13 @@ use std::sync::Arc;
 
 /// Change of an expression over rows of a schema.
 pub(crate) type Change<'c> =
-    &'c dyn Fn(Arc<dyn PhysicalExpr>, &Schema) -> EngineResult<Transformed<Arc<dyn PhysicalExpr>>>;
+    &'c dyn Fn(Arc<dyn PhysicalExpr>, &Schema) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>>;
 
 /// Node with changed expressions; `None` if none changes, or it is of another kind.
 pub(crate) fn changed(
     node: &dyn ExecutionPlan,
     change: Change<'_>,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(projection) = node.downcast_ref::<ProjectionExec>() {
         return changed_projection(projection, change);
     }
@@ -37,7 +37,7 @@ pub(crate) fn changed(
 fn changed_projection(
     projection: &ProjectionExec,
     change: Change<'_>,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     let schema = projection.input().schema();
     let mut changed = false;
     let mut exprs = Vec::with_capacity(projection.expr().len());
@@ -53,7 +53,7 @@ fn changed_projection(
     Ok(Some(Arc::new(ProjectionExec::try_new_with_schema_metadata(exprs, input, &schema)?)))
 }
 
-fn changed_filter(filter: &FilterExec, change: Change<'_>) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+fn changed_filter(filter: &FilterExec, change: Change<'_>) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     let predicate = change(Arc::clone(filter.predicate()), &filter.input().schema())?;
     if !predicate.transformed {
         return Ok(None);
@@ -65,7 +65,7 @@ fn changed_filter(filter: &FilterExec, change: Change<'_>) -> EngineResult<Optio
 pub(crate) fn changed_aggregate(
     aggregate: &AggregateExec,
     change: Change<'_>,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     let schema = aggregate.input_schema();
     let group = changed_group(aggregate.group_expr(), &schema, change)?;
     let mut changed = false;
@@ -105,7 +105,7 @@ fn changed_group(
     group: &PhysicalGroupBy,
     schema: &Schema,
     change: Change<'_>,
-) -> EngineResult<Option<PhysicalGroupBy>> {
+) -> DFResult<Option<PhysicalGroupBy>> {
     let mut changed = false;
     let mut exprs = Vec::with_capacity(group.expr().len());
     for (expr, name) in group.expr() {
@@ -125,7 +125,7 @@ fn with_arguments(
     function: &AggregateFunctionExpr,
     arguments: Vec<Arc<dyn PhysicalExpr>>,
     schema: &SchemaRef,
-) -> EngineResult<Option<AggregateFunctionExpr>> {
+) -> DFResult<Option<AggregateFunctionExpr>> {
     if !function.is_reversed() {
         let orders = function.order_bys().iter().map(|order| Arc::clone(&order.expr)).collect();
         return Ok(function.with_new_expressions(arguments, orders));

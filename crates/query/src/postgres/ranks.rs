@@ -4,7 +4,7 @@
 use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::compute::{SortOptions, cast};
 use datafusion::arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::functions_window::{ntile, rank, row_number};
 use datafusion::logical_expr::function::{ExpressionArgs, PartitionEvaluatorArgs, WindowUDFFieldArgs};
 use datafusion::logical_expr::window_state::WindowAggState;
@@ -43,11 +43,11 @@ impl WindowUDFImpl for RankFunction {
     fn partition_evaluator(
         &self,
         arguments: PartitionEvaluatorArgs,
-    ) -> EngineResult<Box<dyn PartitionEvaluator>> {
+    ) -> DFResult<Box<dyn PartitionEvaluator>> {
         Ok(Box::new(SignedEvaluator(self.inner.inner().partition_evaluator(arguments)?)))
     }
 
-    fn field(&self, arguments: WindowUDFFieldArgs) -> EngineResult<FieldRef> {
+    fn field(&self, arguments: WindowUDFFieldArgs) -> DFResult<FieldRef> {
         let field = self.inner.inner().field(arguments)?;
         Ok(Arc::new(field.as_ref().clone().with_data_type(DataType::Int64)))
     }
@@ -56,7 +56,7 @@ impl WindowUDFImpl for RankFunction {
         self.inner.inner().sort_options()
     }
 
-    fn coerce_types(&self, types: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, types: &[DataType]) -> DFResult<Vec<DataType>> {
         self.inner.inner().coerce_types(types)
     }
 
@@ -74,11 +74,11 @@ impl WindowUDFImpl for RankFunction {
 struct SignedEvaluator(Box<dyn PartitionEvaluator>);
 
 impl PartitionEvaluator for SignedEvaluator {
-    fn memoize(&mut self, state: &mut WindowAggState) -> EngineResult<()> {
+    fn memoize(&mut self, state: &mut WindowAggState) -> DFResult<()> {
         self.0.memoize(state)
     }
 
-    fn get_range(&self, index: usize, rows: usize) -> EngineResult<Range<usize>> {
+    fn get_range(&self, index: usize, rows: usize) -> DFResult<Range<usize>> {
         self.0.get_range(index, rows)
     }
 
@@ -86,15 +86,15 @@ impl PartitionEvaluator for SignedEvaluator {
         self.0.is_causal()
     }
 
-    fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> EngineResult<ArrayRef> {
+    fn evaluate_all(&mut self, values: &[ArrayRef], rows: usize) -> DFResult<ArrayRef> {
         Ok(cast(&self.0.evaluate_all(values, rows)?, &DataType::Int64)?)
     }
 
-    fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> EngineResult<ScalarValue> {
+    fn evaluate(&mut self, values: &[ArrayRef], range: &Range<usize>) -> DFResult<ScalarValue> {
         self.0.evaluate(values, range)?.cast_to(&DataType::Int64)
     }
 
-    fn evaluate_all_with_rank(&self, rows: usize, ranks: &[Range<usize>]) -> EngineResult<ArrayRef> {
+    fn evaluate_all_with_rank(&self, rows: usize, ranks: &[Range<usize>]) -> DFResult<ArrayRef> {
         Ok(cast(&self.0.evaluate_all_with_rank(rows, ranks)?, &DataType::Int64)?)
     }
 

@@ -13,7 +13,7 @@
 
 use crate::postgres::numeric_functions::{from_float, rounded};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::common::{DFSchema, Result as DFResult};
 use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
 use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
 use datafusion::logical_expr::{
@@ -37,7 +37,7 @@ const OF_ARGUMENTS: [&str; 2] = ["gcd", "lcm"];
 const JOINING: [&str; 2] = ["concat", "concat_ws"];
 
 /// Call of a function with its result type.
-pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> EngineResult<Expr> {
+pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<Expr> {
     let name = call.func.name();
     let of = |expr: &Expr| expr.get_type(schema).ok();
     if let Some(DataType::Decimal128(..)) = call.args.first().and_then(of)
@@ -118,7 +118,7 @@ pub(crate) fn case(mut case: Case, schema: &DFSchema) -> Expr {
 }
 
 /// UNION whose columns have the types of all inputs.
-pub(crate) fn union(union: Union) -> EngineResult<LogicalPlan> {
+pub(crate) fn union(union: Union) -> DFResult<LogicalPlan> {
     let differs = |input: &LogicalPlan| {
         let own = union.schema.fields().iter().zip(input.schema().fields());
         own.into_iter().any(|(one, other)| one.data_type() != other.data_type())

@@ -1,7 +1,7 @@
 //! Rewriting of the expressions of plans.
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::common::{DFSchema, Result as DFResult};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr, LogicalPlan};
@@ -11,7 +11,7 @@ use datafusion::logical_expr::{Expr, LogicalPlan};
 pub(crate) fn rewritten(
     plan: LogicalPlan,
     rewrite: impl Fn(Expr, &DFSchema) -> Transformed<Expr>,
-) -> EngineResult<LogicalPlan> {
+) -> DFResult<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
         let schema = merge_schema(&node.inputs());
         let names = NamePreserver::new(&node);

@@ -16,7 +16,7 @@
 use crate::error::{Error, external};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result as EngineResult, ScalarValue, exec_err};
+use datafusion::common::{Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
 };
@@ -56,11 +56,11 @@ impl ScalarUDFImpl for SimilarTo {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let is_constant = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
         let (patterns, escapes) = match arrays.as_slice() {
@@ -84,7 +84,7 @@ impl ScalarUDFImpl for SimilarTo {
             };
             converted.map(Some).map_err(external)
         });
-        let converted: ArrayRef = Arc::new(converted.collect::<EngineResult<StringArray>>()?);
+        let converted: ArrayRef = Arc::new(converted.collect::<DFResult<StringArray>>()?);
         Ok(if is_constant {
             ColumnarValue::Scalar(ScalarValue::try_from_array(&converted, 0)?)
         } else {

@@ -12,7 +12,7 @@ use crate::postgres::numeric_functions::with_scale;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int32Array};
 use datafusion::arrow::compute::cast as cast_array;
 use datafusion::arrow::datatypes::{DataType, Int32Type};
-use datafusion::common::{Result as EngineResult, ScalarValue, exec_err};
+use datafusion::common::{Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility, cast, lit,
@@ -95,11 +95,11 @@ impl ScalarUDFImpl for SpanOfYear {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Int32)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [years] = arguments.args.as_slice() else { return exec_err!("{} expects a year", self.name()) };
         let array = cast_array(&years.to_array(1)?, &DataType::Int32)?;
         let numbers: Int32Array = array.as_primitive::<Int32Type>().unary(|year| self.span.number(year));

@@ -4,7 +4,7 @@
 //! and not of the types.
 
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
@@ -18,7 +18,7 @@ impl ExprPlanner for UntypedLiterals {
         &self,
         mut raw: RawBinaryExpr,
         schema: &DFSchema,
-    ) -> EngineResult<PlannerResult<RawBinaryExpr>> {
+    ) -> DFResult<PlannerResult<RawBinaryExpr>> {
         let is_arithmetic = matches!(
             raw.op,
             BinaryOperator::Plus

@@ -1,7 +1,7 @@
 //! Functions of DataFusion with something done around each call.
 
 use datafusion::arrow::datatypes::{DataType, FieldRef};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::logical_expr::interval_arithmetic::Interval;
 use datafusion::logical_expr::simplify::{ExprSimplifyResult, SimplifyContext};
 use datafusion::logical_expr::sort_properties::{ExprProperties, SortProperties};
@@ -19,7 +19,7 @@ pub(crate) trait CallWrapper: Debug + Send + Sync + 'static {
     const MAY_SIMPLIFY: bool;
 
     /// Calls a function.
-    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue>;
+    fn call(&self, inner: &Arc<ScalarUDF>, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue>;
 }
 
 /// Function with something around it; in all else it is the function.
@@ -63,7 +63,7 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
         self.inner.aliases()
     }
 
-    fn schema_name(&self, arguments: &[Expr]) -> EngineResult<String> {
+    fn schema_name(&self, arguments: &[Expr]) -> DFResult<String> {
         self.inner.schema_name(arguments)
     }
 
@@ -71,15 +71,15 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
         self.inner.signature()
     }
 
-    fn return_type(&self, types: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, types: &[DataType]) -> DFResult<DataType> {
         self.inner.return_type(types)
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs) -> DFResult<FieldRef> {
         self.inner.return_field_from_args(arguments)
     }
 
-    fn coerce_types(&self, types: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, types: &[DataType]) -> DFResult<Vec<DataType>> {
         self.inner.coerce_types(types)
     }
 
@@ -87,7 +87,7 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
         self.inner.inner().is_strict()
     }
 
-    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> EngineResult<ExprSimplifyResult> {
+    fn simplify(&self, arguments: Vec<Expr>, info: &SimplifyContext) -> DFResult<ExprSimplifyResult> {
         if A::MAY_SIMPLIFY {
             self.inner.simplify(arguments, info)
         } else {
@@ -95,19 +95,19 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
         }
     }
 
-    fn evaluate_bounds(&self, inputs: &[&Interval]) -> EngineResult<Interval> {
+    fn evaluate_bounds(&self, inputs: &[&Interval]) -> DFResult<Interval> {
         self.inner.evaluate_bounds(inputs)
     }
 
-    fn output_ordering(&self, inputs: &[ExprProperties]) -> EngineResult<SortProperties> {
+    fn output_ordering(&self, inputs: &[ExprProperties]) -> DFResult<SortProperties> {
         self.inner.output_ordering(inputs)
     }
 
-    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> EngineResult<bool> {
+    fn preserves_lex_ordering(&self, inputs: &[ExprProperties]) -> DFResult<bool> {
         self.inner.preserves_lex_ordering(inputs)
     }
 
-    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> EngineResult<bool> {
+    fn strictly_order_preserving(&self, inputs: &[ExprProperties]) -> DFResult<bool> {
         self.inner.strictly_order_preserving(inputs)
     }
 
@@ -119,7 +119,7 @@ impl<A: CallWrapper> ScalarUDFImpl for WrappedFunction<A> {
         self.inner.inner().placement(arguments)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         self.around.call(&self.inner, arguments)
     }
 }

@@ -3,7 +3,7 @@
 use crate::session::block::Failure;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream};
 use futures::{Stream, StreamExt};
 use std::pin::Pin;
@@ -17,7 +17,7 @@ pub(crate) struct BlockRows {
 }
 
 impl Stream for BlockRows {
-    type Item = EngineResult<RecordBatch>;
+    type Item = DFResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let polled = self.stream.poll_next_unpin(context);

@@ -1,7 +1,7 @@
 //! The transaction of the statement that a session runs.
 
 use crate::error::external;
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use parking_lot::Mutex;
@@ -44,7 +44,7 @@ impl Current {
     }
 
     /// The current transaction, or a new one whose snapshot lives as long as its scans.
-    pub(crate) fn get(&self, catalog: &Catalog) -> EngineResult<Arc<Transaction>> {
+    pub(crate) fn get(&self, catalog: &Catalog) -> DFResult<Arc<Transaction>> {
         match &*self.transaction.lock() {
             Some(transaction) => Ok(Arc::clone(transaction)),
             None => catalog.begin().map_err(external),

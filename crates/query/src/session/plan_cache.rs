@@ -15,7 +15,7 @@
 
 use crate::postgres::settings::Settings;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use entresol_memory::budget::MemoryReservation;
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -76,14 +76,14 @@ struct Plans {
 }
 
 struct CachedPlan {
-    statement: EngineStatement,
+    statement: DFStatement,
     scope: PlanScope,
     plan: LogicalPlan,
     _memory: Option<MemoryReservation>,
 }
 
-fn hash(statement: &EngineStatement) -> Option<u64> {
-    let EngineStatement::Statement(statement) = statement else { return None };
+fn hash(statement: &DFStatement) -> Option<u64> {
+    let DFStatement::Statement(statement) = statement else { return None };
     let mut hasher = DefaultHasher::new();
     statement.hash(&mut hasher);
     Some(hasher.finish())
@@ -92,7 +92,7 @@ fn hash(statement: &EngineStatement) -> Option<u64> {
 impl PlanCache {
     /// Plan of a statement in a scope. Plans of other scopes are removed; a statement that comes for the first time is
     /// noted.
-    pub(crate) fn find(&self, statement: &EngineStatement, scope: &PlanScope) -> PlanLookup {
+    pub(crate) fn find(&self, statement: &DFStatement, scope: &PlanScope) -> PlanLookup {
         let Some(hash) = hash(statement) else { return PlanLookup::New };
         let mut plans = self.0.lock();
         plans.cached.retain(|cached| cached.scope.is_same(scope));
@@ -116,7 +116,7 @@ impl PlanCache {
     /// Adds the optimised plan of a statement, made in a scope.
     pub(crate) fn add(
         &self,
-        statement: EngineStatement,
+        statement: DFStatement,
         scope: PlanScope,
         plan: LogicalPlan,
         memory: Option<MemoryReservation>,

@@ -7,11 +7,11 @@
 
 use crate::error::Result;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{
-    FairSpillPool, MemoryConsumer as EngineConsumer, MemoryLimit, MemoryPool,
-    MemoryReservation as EngineReservation,
+    FairSpillPool, MemoryConsumer as DataFusionConsumer, MemoryLimit, MemoryPool,
+    MemoryReservation as DataFusionReservation,
 };
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
@@ -61,25 +61,25 @@ impl MemoryPool for BudgetedPool {
         "queries"
     }
 
-    fn register(&self, consumer: &EngineConsumer) {
+    fn register(&self, consumer: &DataFusionConsumer) {
         self.shares.register(consumer);
     }
 
-    fn unregister(&self, consumer: &EngineConsumer) {
+    fn unregister(&self, consumer: &DataFusionConsumer) {
         self.shares.unregister(consumer);
     }
 
-    fn grow(&self, reservation: &EngineReservation, additional: usize) {
+    fn grow(&self, reservation: &DataFusionReservation, additional: usize) {
         self.shares.grow(reservation, additional);
         self.reserved.lock().grow_unchecked(additional as u64);
     }
 
-    fn shrink(&self, reservation: &EngineReservation, shrink: usize) {
+    fn shrink(&self, reservation: &DataFusionReservation, shrink: usize) {
         self.reserved.lock().shrink(shrink as u64);
         self.shares.shrink(reservation, shrink);
     }
 
-    fn try_grow(&self, reservation: &EngineReservation, additional: usize) -> EngineResult<()> {
+    fn try_grow(&self, reservation: &DataFusionReservation, additional: usize) -> DFResult<()> {
         self.shares.try_grow(reservation, additional)?;
         let reserved = self.reserved.lock().try_grow(additional as u64);
         reserved.map_err(|limit| {
@@ -114,7 +114,7 @@ mod tests {
         let budget = MemoryBudget::new(64 << 20).unwrap();
         let runtime = query_memory(1 << 30, Some(&budget)).unwrap();
         let other = budget.try_reserve(MemoryConsumer::WriteSets, 40 << 20).unwrap();
-        let sort = EngineConsumer::new("sort").with_can_spill(true).register(&runtime.memory_pool);
+        let sort = DataFusionConsumer::new("sort").with_can_spill(true).register(&runtime.memory_pool);
         sort.try_grow(10 * MIB).unwrap();
         assert_eq!(used(&budget), 50 << 20);
         let error = sort.try_grow(7 * MIB).unwrap_err().to_string();
@@ -130,7 +130,7 @@ mod tests {
     fn the_limit_of_queries_holds_below_the_budget() {
         let budget = MemoryBudget::new(1 << 30).unwrap();
         let runtime = query_memory(MIB, Some(&budget)).unwrap();
-        let join = EngineConsumer::new("join").register(&runtime.memory_pool);
+        let join = DataFusionConsumer::new("join").register(&runtime.memory_pool);
         assert!(join.try_grow(2 * MIB).is_err());
         assert_eq!(used(&budget), 0);
         join.try_grow(MIB).unwrap();

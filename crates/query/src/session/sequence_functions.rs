@@ -14,7 +14,7 @@ use crate::parser::sequence_calls::relation_name;
 use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Int64Type};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
@@ -212,11 +212,11 @@ impl ScalarUDFImpl for Function {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[ArrowType]) -> EngineResult<ArrowType> {
+    fn return_type(&self, _arguments: &[ArrowType]) -> DFResult<ArrowType> {
         Ok(ArrowType::Int64)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         if let (SequenceFunction::Next, [ColumnarValue::Scalar(ScalarValue::Utf8(Some(name)))]) =
             (self.kind, &arguments.args[..])
@@ -225,7 +225,7 @@ impl ScalarUDFImpl for Function {
             return Ok(ColumnarValue::Array(Arc::new(Int64Array::from(values))));
         }
         let arrays: Vec<_> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let value = |row: usize| -> Result<Option<i64>> {
             if arrays.iter().any(|array| array.is_null(row)) {
                 return Ok(None);

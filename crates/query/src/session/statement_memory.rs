@@ -4,7 +4,7 @@
 //! fail, as beyond the limit of all.
 
 use crate::error::Result;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryLimit, MemoryPool, MemoryReservation};
 use datafusion::execution::runtime_env::{RuntimeEnv, RuntimeEnvBuilder};
@@ -54,7 +54,7 @@ impl MemoryPool for Share {
         self.used.fetch_sub(shrink, Ordering::Relaxed);
     }
 
-    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> EngineResult<()> {
+    fn try_grow(&self, reservation: &MemoryReservation, additional: usize) -> DFResult<()> {
         let grown = |used: usize| used.checked_add(additional).filter(|&used| used <= self.bytes_max);
         if let Err(used) = self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, grown) {
             return Err(DataFusionError::ResourcesExhausted(format!(

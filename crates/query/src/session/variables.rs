@@ -12,7 +12,7 @@ use crate::session::search_path;
 use crate::session::sequence_functions::SequenceValues;
 use datafusion::arrow::array::{Array, AsArray, StringArray};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, TypeSignature, Volatility,
     create_udf,
@@ -257,7 +257,7 @@ impl SettingFunction {
         SettingFunction { kind, signature, aliases: vec![alias.to_owned()], variables: Arc::clone(variables) }
     }
 
-    fn current(&self, name: &str, missing_ok: bool) -> EngineResult<Option<String>> {
+    fn current(&self, name: &str, missing_ok: bool) -> DFResult<Option<String>> {
         match settings::find(name) {
             Ok(setting) => Ok(Some(self.variables.value(setting))),
             Err(_) if missing_ok => Ok(None),
@@ -265,7 +265,7 @@ impl SettingFunction {
         }
     }
 
-    fn set(&self, name: &str, value: &str, local: bool) -> EngineResult<Option<String>> {
+    fn set(&self, name: &str, value: &str, local: bool) -> DFResult<Option<String>> {
         let setting = settings::find(name).map_err(external)?;
         let value = setting.check(value).map_err(external)?;
         if !setting.is_only_a_value() {
@@ -308,14 +308,14 @@ impl ScalarUDFImpl for SettingFunction {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays: Vec<_> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let text = |at: usize, row: usize| {
             let array = arrays[at].as_string::<i32>();
             array.is_valid(row).then(|| array.value(row))
@@ -328,7 +328,7 @@ impl ScalarUDFImpl for SettingFunction {
             (SettingCall::Current, Some(name)) => self.current(name, flag(1, row)),
             (SettingCall::Set, Some(name)) => self.set(name, text(1, row).unwrap_or_default(), flag(2, row)),
         });
-        let answers: StringArray = answers.collect::<EngineResult<Vec<Option<String>>>>()?.into();
+        let answers: StringArray = answers.collect::<DFResult<Vec<Option<String>>>>()?.into();
         Ok(ColumnarValue::Array(Arc::new(answers)))
     }
 }

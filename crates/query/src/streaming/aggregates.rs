@@ -36,7 +36,7 @@ enum Argument {
 }
 
 /// Aggregate function with its arguments.
-pub(crate) struct EngineFunction {
+pub(crate) struct DataFusionFunction {
     function: AggregateFunctionExpr,
     /// Types of the function's arguments, and its literals; others are columns.
     arguments: Vec<(ArrowType, Option<ScalarValue>)>,
@@ -55,7 +55,7 @@ struct StateColumn {
     is_encoded: bool,
 }
 
-impl fmt::Debug for EngineFunction {
+impl fmt::Debug for DataFusionFunction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.function.name())
     }
@@ -63,12 +63,12 @@ impl fmt::Debug for EngineFunction {
 
 /// Function of DataFusion as it is called, with the expressions of the columns that it reads: its arguments, then the
 /// condition of FILTER.
-pub(crate) fn engine_function(
+pub(crate) fn datafusion_function(
     function: &Arc<AggregateUDF>,
     called: &AggregateFunctionParams,
     columns: &Columns<'_>,
     result: DataType,
-) -> Result<(EngineFunction, Vec<Expr>)> {
+) -> Result<(DataFusionFunction, Vec<Expr>)> {
     let name = function.name().to_owned();
     if !called.order_by.is_empty() && !ORDERED.contains(&name.as_str()) {
         return Err(Error::unsupported(format!("ORDER BY in {name} of a stream")));
@@ -119,7 +119,7 @@ pub(crate) fn engine_function(
     let condition = called.filter.as_ref().map(|filter| filter.as_ref().clone()).or(all);
     let is_filtered = condition.is_some();
     exprs.extend(condition);
-    Ok((EngineFunction { function: built, arguments, is_filtered, result, state }, exprs))
+    Ok((DataFusionFunction { function: built, arguments, is_filtered, result, state }, exprs))
 }
 
 impl StateColumn {
@@ -174,7 +174,7 @@ fn reason(error: DataFusionError) -> String {
     Error::from(error).to_string()
 }
 
-impl EngineFunction {
+impl DataFusionFunction {
     /// Name of the function.
     pub(crate) fn name(&self) -> &str {
         self.function.name()
@@ -183,7 +183,7 @@ impl EngineFunction {
 
 /// The function as aggregates of streams share it.
 #[derive(Debug, Clone)]
-pub(crate) struct SharedFunction(pub(crate) Arc<EngineFunction>);
+pub(crate) struct SharedFunction(pub(crate) Arc<DataFusionFunction>);
 
 impl AggregateFunction for SharedFunction {
     fn result_type(&self) -> DataType {
@@ -196,18 +196,18 @@ impl AggregateFunction for SharedFunction {
 
     fn group(&self) -> Result<Box<dyn GroupState>, String> {
         let accumulator = self.0.function.create_accumulator().map_err(reason)?;
-        Ok(Box::new(EngineGroup { function: self.clone(), accumulator }))
+        Ok(Box::new(DataFusionGroup { function: self.clone(), accumulator }))
     }
 }
 
 /// Accumulator of a group.
 #[derive(Debug)]
-struct EngineGroup {
+struct DataFusionGroup {
     function: SharedFunction,
     accumulator: Box<dyn Accumulator>,
 }
 
-impl EngineGroup {
+impl DataFusionGroup {
     fn try_add(&mut self, columns: &[ArrayRef]) -> Result<(), DataFusionError> {
         let (mut columns, mut rows) = (columns.to_vec(), columns.first().map_or(0, Array::len));
         if self.function.0.is_filtered
@@ -253,7 +253,7 @@ impl EngineGroup {
     }
 }
 
-impl GroupState for EngineGroup {
+impl GroupState for DataFusionGroup {
     fn add(&mut self, columns: &[ArrayRef]) -> Result<(), String> {
         self.try_add(columns).map_err(reason)
     }
@@ -271,6 +271,6 @@ impl GroupState for EngineGroup {
     }
 
     fn bytes(&self) -> usize {
-        self.accumulator.size() + size_of::<EngineGroup>()
+        self.accumulator.size() + size_of::<DataFusionGroup>()
     }
 }

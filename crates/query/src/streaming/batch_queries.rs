@@ -25,7 +25,7 @@ use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, Recor
 use datafusion::arrow::compute::{CastOptions, cast_with_options, interleave_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Column as PlanColumn, JoinType, Result as EngineResult};
+use datafusion::common::{Column as PlanColumn, JoinType, Result as DFResult};
 use datafusion::datasource::{MemTable, provider_as_source};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{
@@ -70,7 +70,7 @@ impl TableProvider for BatchRows {
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let rows = self.rows.lock().clone();
         let table = MemTable::try_new(Arc::clone(&self.schema), vec![rows])?;
         table.scan(state, projection, filters, limit).await

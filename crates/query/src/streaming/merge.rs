@@ -18,7 +18,7 @@ use crate::parser::merge::{Action, Match, MergeStatement, around, source_name};
 use crate::parser::names::{column_name, has_subquery, identifier, table_name};
 use crate::parser::statement;
 use crate::parser::visit::visit_expressions_mut;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert,
     Merge, OnConflict, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement, TableFactor,
@@ -33,7 +33,7 @@ use std::sync::Arc;
 /// Table that a step changes, and the query of its actions and values; an INSERT where rows are replaced.
 pub(crate) struct RowChanges {
     pub(crate) table: Arc<Table>,
-    pub(crate) statement: EngineStatement,
+    pub(crate) statement: DFStatement,
 }
 
 /// WHEN clause with its expressions as texts.
@@ -194,7 +194,7 @@ fn replacing_insert(
     table: &Table,
     values: &BTreeMap<String, String>,
     source: &TableFactor,
-) -> Result<EngineStatement> {
+) -> Result<DFStatement> {
     let list = |items: Vec<String>| items.join(", ");
     let is_key = |name: &str| table.schema().key_names().any(|key| key == name);
     let excluded = |name: &String| format!("{0} = EXCLUDED.{0}", quoted(name));
@@ -301,7 +301,7 @@ fn of_delete(catalog: &Catalog, delete: &Delete) -> Result<RowChanges> {
 
 impl Relations<'_> {
     /// Query of the actions and values.
-    fn changes(&self, clauses: &[Clause]) -> Result<EngineStatement> {
+    fn changes(&self, clauses: &[Clause]) -> Result<DFStatement> {
         let (table, called) = (self.table, &self.called);
         if table.schema().hidden_key() {
             return Err(Error::unsupported(format!(

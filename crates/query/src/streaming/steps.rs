@@ -40,7 +40,7 @@ use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Statement, TableObject};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::{Column, DataType, Table, arrow_schema};
@@ -96,7 +96,7 @@ pub(crate) enum Target {
 
 /// Text of a step, and what stands around its query.
 struct StepText {
-    statement: EngineStatement,
+    statement: DFStatement,
     /// Text of the condition of an ABORT WHEN, of which the statement is a query.
     condition: Option<String>,
     /// Table behind INTO of an ABORT WHEN.

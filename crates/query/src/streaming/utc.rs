@@ -3,7 +3,7 @@
 use crate::planner::scans::provider::EntresolTable;
 use async_trait::async_trait;
 use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use std::sync::Arc;
 
 /// Catalog whose tables show times in UTC.
@@ -29,7 +29,7 @@ impl SchemaProvider for UtcSchema {
         self.0.table_names()
     }
 
-    async fn table(&self, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+    async fn table(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>> {
         let found = self.0.table(name).await?;
         Ok(found.map(|table| match table.downcast_ref::<EntresolTable>() {
             Some(own) => Arc::new(own.in_utc()),

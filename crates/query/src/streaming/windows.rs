@@ -5,7 +5,7 @@
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
-use crate::streaming::aggregates::{SharedFunction, engine_function};
+use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::late::LateClauses;
@@ -338,7 +338,7 @@ impl Translator<'_> {
         let name = func.name().to_owned();
         let is_built_in = matches!(name.as_str(), "count" | "sum" | "min" | "max" | "avg");
         if !is_built_in || params.distinct || !params.order_by.is_empty() || params.args.len() > 1 {
-            return self.engine_results(func, params, data_type, columns, read, names);
+            return self.datafusion_results(func, params, data_type, columns, read, names);
         }
         let argument = match (params.args.as_slice(), &params.filter) {
             ([], None) => None,
@@ -380,7 +380,7 @@ impl Translator<'_> {
     }
 
     /// Aggregate that DataFusion's function computes, whose arguments are added to what is read.
-    fn engine_results(
+    fn datafusion_results(
         &self,
         function: &Arc<AggregateUDF>,
         called: &AggregateFunctionParams,
@@ -389,7 +389,7 @@ impl Translator<'_> {
         read: &mut Vec<ComputedColumn>,
         names: &mut Vec<String>,
     ) -> Result<Results> {
-        let (function, arguments) = engine_function(function, called, columns, data_type)?;
+        let (function, arguments) = datafusion_function(function, called, columns, data_type)?;
         let mut of: Vec<String> = Vec::with_capacity(arguments.len());
         for argument in &arguments {
             let name = free_name(&name_of(argument, "value"), read);

@@ -70,7 +70,7 @@ impl Aggregate {
         Aggregate { kind, columns: column.into_iter().map(str::to_owned).collect(), name: None }
     }
 
-    /// A function of another engine over columns; result column `function_<columns>`, unless it is named.
+    /// A function of another library over columns; result column `function_<columns>`, unless it is named.
     pub fn function(function: Arc<dyn AggregateFunction>, columns: &[&str]) -> Aggregate {
         let columns = columns.iter().map(|&column| column.to_owned()).collect();
         Aggregate { kind: AggregateKind::Function(function), columns, name: None }

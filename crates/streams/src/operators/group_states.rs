@@ -11,7 +11,7 @@ use entresol_tables::{Column, DataType, arrow_type};
 use std::fmt;
 use std::sync::Arc;
 
-/// Aggregate function that another engine computes. Errors are reasons, without the name of the aggregate.
+/// Aggregate function that another library computes. Errors are reasons, without the name of the aggregate.
 pub trait AggregateFunction: fmt::Debug + Send + Sync {
     /// Type of the results.
     fn result_type(&self) -> DataType;

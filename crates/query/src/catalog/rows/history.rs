@@ -2,13 +2,13 @@
 
 use datafusion::arrow::array::{ArrayRef, Int64Array, StringArray, TimestampNanosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::Catalog;
 use std::sync::Arc;
 
 /// The content of `entresol.history`: the tables that keep one, for how long, and from when on they can be
 /// read.
-pub(crate) fn bounds(catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(crate) fn bounds(catalog: &Catalog) -> DFResult<RecordBatch> {
     let tables = catalog.tables();
     let known: Vec<_> =
         tables.iter().filter_map(|table| Some((table.name(), table.history_bounds()?))).collect();

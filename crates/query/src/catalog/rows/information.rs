@@ -7,7 +7,7 @@ use crate::catalog::rows::named;
 use crate::catalog::view::{Attribute, View, attributes_of, described_attributes};
 use crate::privileges::Privileges;
 use crate::schema_names::{CATALOG, SCHEMA};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::Table;
 
 /// The relations of the schema.
@@ -156,11 +156,11 @@ fn nulls(count: usize) -> impl Iterator<Item = Cell> {
     std::iter::repeat_n(Cell::Null, count)
 }
 
-fn catalog_name(_: &View) -> EngineResult<Rows> {
+fn catalog_name(_: &View) -> DFResult<Rows> {
     Ok(vec![vec![CATALOG.into()]])
 }
 
-fn schemata(_: &View) -> EngineResult<Rows> {
+fn schemata(_: &View) -> DFResult<Rows> {
     let row = |(_, name): (i64, &str)| {
         let mut row: Vec<Cell> = vec![CATALOG.into(), name.into(), CATALOG.into()];
         row.extend(nulls(4));
@@ -169,7 +169,7 @@ fn schemata(_: &View) -> EngineResult<Rows> {
     Ok(View::schemas().into_iter().map(row).collect())
 }
 
-fn tables(view: &View) -> EngineResult<Rows> {
+fn tables(view: &View) -> DFResult<Rows> {
     let own = view.tables.iter().map(|table| (SCHEMA, table.name(), "BASE TABLE"));
     let described = view.registry.all().map(|(schema, relation)| {
         let kind = if schema == crate::catalog::PG_CATALOG { "BASE TABLE" } else { "VIEW" };
@@ -186,7 +186,7 @@ fn tables(view: &View) -> EngineResult<Rows> {
     Ok(own.chain(views).chain(described).map(row).collect())
 }
 
-fn columns(view: &View) -> EngineResult<Rows> {
+fn columns(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     for table in &view.tables {
         let of_table = attributes_of(table);
@@ -262,7 +262,7 @@ fn each(view: &View, mut add: impl FnMut(&Table, &Constraint<'_>)) {
     }
 }
 
-fn table_constraints(view: &View) -> EngineResult<Rows> {
+fn table_constraints(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     each(view, |table, constraint| {
         let kind = match constraint.kind {
@@ -287,7 +287,7 @@ fn table_constraints(view: &View) -> EngineResult<Rows> {
     Ok(rows)
 }
 
-fn key_column_usage(view: &View) -> EngineResult<Rows> {
+fn key_column_usage(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     each(view, |table, constraint| {
         if constraint.kind == "c" {
@@ -310,7 +310,7 @@ fn key_column_usage(view: &View) -> EngineResult<Rows> {
     Ok(rows)
 }
 
-fn constraint_column_usage(view: &View) -> EngineResult<Rows> {
+fn constraint_column_usage(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     each(view, |table, constraint| {
         for &column in &constraint.columns {
@@ -328,7 +328,7 @@ fn constraint_column_usage(view: &View) -> EngineResult<Rows> {
     Ok(rows)
 }
 
-fn check_constraints(view: &View) -> EngineResult<Rows> {
+fn check_constraints(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     each(view, |_, constraint| {
         if let Some(condition) = constraint.condition {
@@ -339,7 +339,7 @@ fn check_constraints(view: &View) -> EngineResult<Rows> {
     Ok(rows)
 }
 
-fn table_privileges(view: &View) -> EngineResult<Rows> {
+fn table_privileges(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     for role in view.roles()? {
         for table in &view.tables {

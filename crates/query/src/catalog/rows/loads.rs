@@ -10,11 +10,11 @@ use crate::session::loads::LoadLine;
 use crate::session::snapshots::Sessions;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use std::sync::Arc;
 
 /// The content of `entresol.loads`.
-pub(crate) fn progress(sessions: &Sessions) -> EngineResult<RecordBatch> {
+pub(crate) fn progress(sessions: &Sessions) -> DFResult<RecordBatch> {
     let lines = sessions.loads();
     let text = |of: &dyn Fn(&LoadLine) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(lines.iter().map(of)))
@@ -46,7 +46,7 @@ pub(crate) fn progress(sessions: &Sessions) -> EngineResult<RecordBatch> {
 }
 
 /// The content of `pg_stat_progress_copy`.
-pub(crate) fn copies(view: &View) -> EngineResult<Rows> {
+pub(crate) fn copies(view: &View) -> DFResult<Rows> {
     let row = |line: LoadLine| {
         let table = view.tables.iter().find(|table| table.name() == line.table);
         vec![

@@ -11,7 +11,7 @@ use crate::catalog::view::{Attribute, View, attribute};
 use crate::postgres::pg_types::{self, PgType};
 use crate::postgres::types::column_of;
 use crate::schema_names::{CATALOG, SCHEMA};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::{Catalog, Table};
 use entresol_tables::{Sequence, SequenceType};
 use futures::FutureExt;
@@ -73,7 +73,7 @@ fn type_of(sequence: &Sequence) -> &'static PgType {
 }
 
 /// `pg_views`.
-pub(crate) fn views(view: &View) -> EngineResult<Rows> {
+pub(crate) fn views(view: &View) -> DFResult<Rows> {
     let views = all(view).into_iter().filter(|named| named.kind == 'v');
     Ok(views
         .map(|named| vec![SCHEMA.into(), named.name.into(), CATALOG.into(), named.query.into()])
@@ -81,7 +81,7 @@ pub(crate) fn views(view: &View) -> EngineResult<Rows> {
 }
 
 /// `pg_sequence`.
-pub(crate) fn sequence_rows(view: &View) -> EngineResult<Rows> {
+pub(crate) fn sequence_rows(view: &View) -> DFResult<Rows> {
     let row = |sequence: &Sequence| {
         let definition = sequence.definition();
         vec![
@@ -99,7 +99,7 @@ pub(crate) fn sequence_rows(view: &View) -> EngineResult<Rows> {
 }
 
 /// `pg_sequences`.
-pub(crate) fn sequences(view: &View) -> EngineResult<Rows> {
+pub(crate) fn sequences(view: &View) -> DFResult<Rows> {
     let row = |sequence: &Sequence| {
         let (definition, position) = (sequence.definition(), sequence.status().position);
         vec![
@@ -120,7 +120,7 @@ pub(crate) fn sequences(view: &View) -> EngineResult<Rows> {
 }
 
 /// `information_schema.views`.
-pub(crate) fn standard_views(view: &View) -> EngineResult<Rows> {
+pub(crate) fn standard_views(view: &View) -> DFResult<Rows> {
     let row = |named: NamedRelation| {
         let mut row: Vec<Cell> = vec![CATALOG.into(), SCHEMA.into(), named.name.into(), named.query.into()];
         row.push("NONE".into());
@@ -131,7 +131,7 @@ pub(crate) fn standard_views(view: &View) -> EngineResult<Rows> {
 }
 
 /// `information_schema.sequences`.
-pub(crate) fn standard_sequences(view: &View) -> EngineResult<Rows> {
+pub(crate) fn standard_sequences(view: &View) -> DFResult<Rows> {
     let row = |sequence: &Sequence| {
         let definition = sequence.definition();
         let of = type_of(sequence);

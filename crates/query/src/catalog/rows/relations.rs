@@ -12,7 +12,7 @@ use crate::catalog::view::{
 use crate::catalog::{PG_CATALOG, definitions, oids};
 use crate::privileges::{Privileges, Role};
 use crate::schema_names::{CATALOG, SCHEMA};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_structures::IndexStructure;
 use entresol_tables::Table;
 
@@ -37,7 +37,7 @@ struct Class {
     rows: Option<f64>,
 }
 
-pub(crate) fn classes(view: &View) -> EngineResult<Rows> {
+pub(crate) fn classes(view: &View) -> DFResult<Rows> {
     let roles = view.roles()?;
     let tables = view.tables.iter().map(|table| Class {
         oid: oids::state(table.state().id()),
@@ -172,7 +172,7 @@ fn access_list(roles: &[Role], table: &str) -> Option<Vec<String>> {
     (!list.is_empty()).then_some(list)
 }
 
-pub(crate) fn attributes(view: &View) -> EngineResult<Rows> {
+pub(crate) fn attributes(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     for table in &view.tables {
         let oid = oids::state(table.state().id());
@@ -248,7 +248,7 @@ fn places(columns: &[usize]) -> Cell {
     Cell::Ints(columns.iter().map(|&column| column as i64 + 1).collect())
 }
 
-pub(crate) fn indexes(view: &View) -> EngineResult<Rows> {
+pub(crate) fn indexes(view: &View) -> DFResult<Rows> {
     let row = |index: IndexView<'_>| {
         let columns = index.columns.len();
         let types =
@@ -281,7 +281,7 @@ pub(crate) fn indexes(view: &View) -> EngineResult<Rows> {
     Ok(view.indexes().map(row).collect())
 }
 
-pub(crate) fn constraints(view: &View) -> EngineResult<Rows> {
+pub(crate) fn constraints(view: &View) -> DFResult<Rows> {
     let all = view.tables.iter().flat_map(|table| constraints_of(table));
     let row = |constraint: Constraint<'_>| {
         vec![
@@ -316,7 +316,7 @@ pub(crate) fn constraints(view: &View) -> EngineResult<Rows> {
     Ok(all.map(row).collect())
 }
 
-pub(crate) fn defaults(view: &View) -> EngineResult<Rows> {
+pub(crate) fn defaults(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
     for table in &view.tables {
         let state = table.state().id();
@@ -334,7 +334,7 @@ pub(crate) fn defaults(view: &View) -> EngineResult<Rows> {
     Ok(rows)
 }
 
-pub(crate) fn tables(view: &View) -> EngineResult<Rows> {
+pub(crate) fn tables(view: &View) -> DFResult<Rows> {
     let own = view.tables.iter().map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
     let described =
         view.registry.of_schema(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
@@ -353,7 +353,7 @@ pub(crate) fn tables(view: &View) -> EngineResult<Rows> {
     Ok(own.chain(described).map(row).collect())
 }
 
-pub(crate) fn index_definitions(view: &View) -> EngineResult<Rows> {
+pub(crate) fn index_definitions(view: &View) -> DFResult<Rows> {
     let row = |index: IndexView<'_>| {
         vec![
             SCHEMA.into(),
@@ -366,7 +366,7 @@ pub(crate) fn index_definitions(view: &View) -> EngineResult<Rows> {
     Ok(view.indexes().map(row).collect())
 }
 
-pub(crate) fn user_tables(view: &View) -> EngineResult<Rows> {
+pub(crate) fn user_tables(view: &View) -> DFResult<Rows> {
     let row = |table: &std::sync::Arc<Table>| {
         let mut row = vec![oids::state(table.state().id()).into(), SCHEMA.into(), table.name().into()];
         let analyzed = table.analyzed();

@@ -9,17 +9,17 @@ use crate::postgres::pg_types;
 use crate::postgres::settings::{SETTINGS, Settings};
 use crate::privileges::Role;
 use crate::schema_names::CATALOG;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::sql::sqlparser::keywords::ALL_KEYWORDS;
 use entresol_structures::IndexStructure;
 use std::collections::BTreeMap;
 
-pub(crate) fn namespaces(_: &View) -> EngineResult<Rows> {
+pub(crate) fn namespaces(_: &View) -> DFResult<Rows> {
     let row = |(oid, name): (i64, &str)| vec![oid.into(), name.into(), oids::OWNER.into(), Cell::Null];
     Ok(View::schemas().into_iter().map(row).collect())
 }
 
-pub(crate) fn databases(_: &View) -> EngineResult<Rows> {
+pub(crate) fn databases(_: &View) -> DFResult<Rows> {
     Ok(vec![vec![
         oids::DATABASE.into(),
         CATALOG.into(),
@@ -42,7 +42,7 @@ pub(crate) fn databases(_: &View) -> EngineResult<Rows> {
 }
 
 /// All roles; without any, the one of the client.
-fn known_roles(view: &View) -> EngineResult<Vec<Role>> {
+fn known_roles(view: &View) -> DFResult<Vec<Role>> {
     let mut roles = view.roles()?;
     if roles.is_empty() {
         roles.push(Role { name: view.client().user, administrator: true, grants: BTreeMap::new() });
@@ -52,7 +52,7 @@ fn known_roles(view: &View) -> EngineResult<Vec<Role>> {
 
 /// Rows of roles: the owner of all objects, who cannot log in, and the roles; number, name, administrator,
 /// may log in.
-fn role_rows(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
+fn role_rows(view: &View) -> DFResult<Vec<(i64, String, bool, bool)>> {
     let mut variables = vec![(oids::OWNER, CATALOG.to_owned(), true, false)];
     for role in known_roles(view)? {
         if role.name == CATALOG {
@@ -64,7 +64,7 @@ fn role_rows(view: &View) -> EngineResult<Vec<(i64, String, bool, bool)>> {
     Ok(variables)
 }
 
-pub(crate) fn authids(view: &View) -> EngineResult<Rows> {
+pub(crate) fn authids(view: &View) -> DFResult<Rows> {
     let row = |(oid, name, administrator, login): (i64, String, bool, bool)| {
         let admin = || Cell::Bool(administrator);
         vec![
@@ -85,7 +85,7 @@ pub(crate) fn authids(view: &View) -> EngineResult<Rows> {
     Ok(role_rows(view)?.into_iter().map(row).collect())
 }
 
-pub(crate) fn roles(view: &View) -> EngineResult<Rows> {
+pub(crate) fn roles(view: &View) -> DFResult<Rows> {
     let row = |(oid, name, administrator, login): (i64, String, bool, bool)| {
         let admin = || Cell::Bool(administrator);
         vec![
@@ -107,7 +107,7 @@ pub(crate) fn roles(view: &View) -> EngineResult<Rows> {
     Ok(role_rows(view)?.into_iter().map(row).collect())
 }
 
-pub(crate) fn users(view: &View) -> EngineResult<Rows> {
+pub(crate) fn users(view: &View) -> DFResult<Rows> {
     let row = |(oid, name, administrator, _): (i64, String, bool, bool)| {
         let admin = || Cell::Bool(administrator);
         let secret = Cell::from("********");
@@ -116,7 +116,7 @@ pub(crate) fn users(view: &View) -> EngineResult<Rows> {
     Ok(role_rows(view)?.into_iter().filter(|role| role.3).map(row).collect())
 }
 
-pub(crate) fn settings(view: &View) -> EngineResult<Rows> {
+pub(crate) fn settings(view: &View) -> DFResult<Rows> {
     let built_in = Settings::default();
     let row = |setting: &'static crate::postgres::settings::Setting| {
         let value = view.variables.value(setting);
@@ -144,7 +144,7 @@ pub(crate) fn settings(view: &View) -> EngineResult<Rows> {
     Ok(SETTINGS.iter().map(row).collect())
 }
 
-pub(crate) fn access_methods(_: &View) -> EngineResult<Rows> {
+pub(crate) fn access_methods(_: &View) -> DFResult<Rows> {
     let row = |oid: i64, name: &str, handler: &str, kind: &str| {
         vec![oid.into(), name.into(), handler.into(), kind.into()]
     };
@@ -162,7 +162,7 @@ pub(crate) fn access_methods(_: &View) -> EngineResult<Rows> {
     Ok(known.into_iter().chain(of_tables).collect())
 }
 
-pub(crate) fn types(_: &View) -> EngineResult<Rows> {
+pub(crate) fn types(_: &View) -> DFResult<Rows> {
     let row = |of: &pg_types::PgType| {
         let routine = |suffix: &str| match of.category {
             "A" => Cell::Text(format!("array_{suffix}")),
@@ -207,7 +207,7 @@ pub(crate) fn types(_: &View) -> EngineResult<Rows> {
     Ok(pg_types::TYPES.iter().map(row).collect())
 }
 
-pub(crate) fn functions(_: &View) -> EngineResult<Rows> {
+pub(crate) fn functions(_: &View) -> DFResult<Rows> {
     let row = |(place, function): (usize, &functions::Definition)| {
         let returns = pg_types::named(function.returns()).unwrap_or(pg_types::text());
         vec![
@@ -246,7 +246,7 @@ pub(crate) fn functions(_: &View) -> EngineResult<Rows> {
     Ok(functions::DEFINITIONS.iter().enumerate().map(row).collect())
 }
 
-pub(crate) fn collations(_: &View) -> EngineResult<Rows> {
+pub(crate) fn collations(_: &View) -> DFResult<Rows> {
     let row = |oid: i64, name: &str, provider: &str, locale: Option<&str>| {
         vec![
             oid.into(),
@@ -266,11 +266,11 @@ pub(crate) fn collations(_: &View) -> EngineResult<Rows> {
     Ok(vec![row(oids::COLLATION, "default", "d", None), row(950, "C", "c", Some("C"))])
 }
 
-pub(crate) fn tablespaces(_: &View) -> EngineResult<Rows> {
+pub(crate) fn tablespaces(_: &View) -> DFResult<Rows> {
     Ok(vec![vec![oids::TABLESPACE.into(), "pg_default".into(), oids::OWNER.into(), Cell::Null, Cell::Null]])
 }
 
-pub(crate) fn languages(_: &View) -> EngineResult<Rows> {
+pub(crate) fn languages(_: &View) -> DFResult<Rows> {
     Ok(vec![vec![
         Cell::Int(12),
         "internal".into(),
@@ -284,7 +284,7 @@ pub(crate) fn languages(_: &View) -> EngineResult<Rows> {
     ]])
 }
 
-pub(crate) fn operator_classes(_: &View) -> EngineResult<Rows> {
+pub(crate) fn operator_classes(_: &View) -> DFResult<Rows> {
     Ok(vec![vec![
         oids::OPERATOR_CLASS.into(),
         oids::BTREE.into(),
@@ -298,7 +298,7 @@ pub(crate) fn operator_classes(_: &View) -> EngineResult<Rows> {
     ]])
 }
 
-pub(crate) fn keywords(_: &View) -> EngineResult<Rows> {
+pub(crate) fn keywords(_: &View) -> DFResult<Rows> {
     let row = |word: &&str| {
         let word = word.to_lowercase();
         let reserved = definitions::is_reserved(&word);

@@ -5,7 +5,7 @@ use crate::catalog::relation::Rows;
 use crate::catalog::view::View;
 use crate::privileges::Privileges;
 use crate::schema_names::SCHEMA;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::statistics::{AnalyzedColumn, AnalyzedTable};
 use entresol_tables::{Column, Table, Value};
 
@@ -13,7 +13,7 @@ use entresol_tables::{Column, Table, Value};
 const DISTINCT_SHARE_MIN: f64 = 0.1;
 
 /// The content of `pg_stats`.
-pub(crate) fn columns(view: &View) -> EngineResult<Rows> {
+pub(crate) fn columns(view: &View) -> DFResult<Rows> {
     let readable =
         view.tables.iter().filter(|table| view.variables.authority.has(Privileges::SELECT, table.name()));
     let of_table = |table: &std::sync::Arc<Table>| {

@@ -6,7 +6,7 @@ use crate::session::state_size::{self, StateSize};
 use crate::session::topologies::{Topologies, TopologyStatus};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_streams::{
     EventTime, Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
 };
@@ -19,7 +19,7 @@ use std::sync::Arc;
 const WATERMARK_END_US: i64 = 253_402_300_800_000_000;
 
 /// The topologies, with their counters.
-pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
     let text = |of: &dyn Fn(&TopologyStatus) -> Option<String>| -> ArrayRef {
         Arc::new(all.iter().map(of).collect::<StringArray>())
@@ -49,7 +49,7 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
     let sizes: Vec<StateSize> = all
         .iter()
         .map(|status| state_size::size_of_topology(catalog, &status.name).map_err(crate::error::external))
-        .collect::<EngineResult<_>>()?;
+        .collect::<DFResult<_>>()?;
     let size = |of: fn(&StateSize) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(sizes.iter().map(|size| of(size).cast_signed())))
     };
@@ -80,7 +80,7 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> EngineRe
 }
 
 /// Least watermark of the windows of each topology, as of its last commit; none once its sources have ended.
-fn watermarks(catalog: &Catalog) -> EngineResult<BTreeMap<String, i64>> {
+fn watermarks(catalog: &Catalog) -> DFResult<BTreeMap<String, i64>> {
     let mut least: BTreeMap<String, i64> = BTreeMap::new();
     for row in stored_rows(catalog, WATERMARKS_TABLE)? {
         if let (Some(Value::Varchar(topology)), Some(Value::Timestamp(time_us))) = (row.first(), row.get(2))
@@ -94,7 +94,7 @@ fn watermarks(catalog: &Catalog) -> EngineResult<BTreeMap<String, i64>> {
 }
 
 /// The operators and sources of the topologies that have run, with their counters.
-pub(super) fn operators(topologies: &Topologies) -> EngineResult<RecordBatch> {
+pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
     let rows: Vec<(&str, usize, &OperatorProgress)> = all
         .iter()
@@ -124,7 +124,7 @@ pub(super) fn operators(topologies: &Topologies) -> EngineResult<RecordBatch> {
 }
 
 /// The sinks, with what they wrote.
-pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all: Vec<TopologyStatus> =
         topologies.statuses().into_iter().filter(|status| status.sink.is_some()).collect();
     let stored = stored_rows(catalog, SINKS_TABLE)?;
@@ -163,7 +163,7 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> EngineResult<
 }
 
 /// The streams of no topology.
-pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let stored = stored_rows(catalog, STREAMS_TABLE)?;
     let text = |at: usize| -> ArrayRef {
         let texts = stored.iter().map(|row| match row.get(at) {
@@ -186,7 +186,7 @@ pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> EngineResul
 }
 
 /// All rows of a table; none if it does not exist.
-fn stored_rows(catalog: &Catalog, table: &str) -> EngineResult<Vec<Vec<Value>>> {
+fn stored_rows(catalog: &Catalog, table: &str) -> DFResult<Vec<Vec<Value>>> {
     let Ok(table) = catalog.table(table) else { return Ok(Vec::new()) };
     let transaction = catalog.begin().map_err(crate::error::external)?;
     table.scan(ScanRange::full()).rows(&transaction).map_err(crate::error::external)
@@ -202,7 +202,7 @@ struct SourceUse<'s> {
 }
 
 /// The sources: one row for each topology that reads one, or one without; and the change logs that topologies read.
-pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
     let stored = stored_rows(catalog, POSITIONS_TABLE)?;
     let mut uses: Vec<SourceUse<'_>> = Vec::new();
@@ -244,7 +244,7 @@ fn read_so_far(stored: &[Vec<Value>], reader: &TopologyStatus, source: &str) -> 
     })
 }
 
-fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> EngineResult<RecordBatch> {
+fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
     let text = |of: &dyn Fn(&SourceUse<'_>) -> Option<String>| -> ArrayRef {
         Arc::new(uses.iter().map(of).collect::<StringArray>())
     };

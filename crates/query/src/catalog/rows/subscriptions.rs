@@ -4,12 +4,12 @@ use crate::session::snapshots::Sessions;
 use crate::session::subscriptions::SubscriptionLine;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_transactions::Timestamp;
 use std::sync::Arc;
 
 /// The content of `entresol.subscriptions`.
-pub(crate) fn progress(sessions: &Sessions) -> EngineResult<RecordBatch> {
+pub(crate) fn progress(sessions: &Sessions) -> DFResult<RecordBatch> {
     let lines = sessions.subscriptions();
     let text = |of: &dyn Fn(&SubscriptionLine) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(lines.iter().map(of)))

@@ -32,7 +32,7 @@ use datafusion::arrow::array::{
 };
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::catalog::TableProvider;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::datasource::MemTable;
 use entresol_memory::Pool;
 use entresol_memory::budget::ConsumerUsage;
@@ -63,7 +63,7 @@ pub(crate) const TABLES: [&str; 17] = [
 ];
 
 /// Current content of a system table; `None` if there is none of this name.
-pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn TableProvider>>> {
+pub(crate) fn table(source: &Source, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>> {
     let catalog = &source.catalog;
     let batch = match name {
         "advice" => workload::advice(catalog)?,
@@ -88,7 +88,7 @@ pub(crate) fn table(source: &Source, name: &str) -> EngineResult<Option<Arc<dyn 
     Ok(Some(Arc::new(MemTable::try_new(batch.schema(), vec![vec![batch]])?)))
 }
 
-fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn database(catalog: &Catalog) -> DFResult<RecordBatch> {
     let pool = catalog.context().pool();
     let values = [
         format!("{:?}", pool.domain()).to_lowercase(),
@@ -105,7 +105,7 @@ fn database(catalog: &Catalog) -> EngineResult<RecordBatch> {
 }
 
 /// Columns of which pages were looked up in the cache.
-fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn cache(catalog: &Catalog) -> DFResult<RecordBatch> {
     let cached = catalog.cached_columns();
     let text = |of: &dyn Fn(&CachedColumn) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(cached.iter().map(of)))
@@ -139,7 +139,7 @@ fn cache(catalog: &Catalog) -> EngineResult<RecordBatch> {
 }
 
 /// Consumers of the memory budget; no rows if the pool was opened without one.
-fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn memory(catalog: &Catalog) -> DFResult<RecordBatch> {
     let usage = catalog.context().pool().memory().map(|budget| budget.usage());
     let (max_bytes, lines) = usage.map_or((0, Vec::new()), |usage| (usage.max_bytes, usage.consumers));
     let number = |of: &dyn Fn(&ConsumerUsage) -> u64| -> ArrayRef {
@@ -158,7 +158,7 @@ fn memory(catalog: &Catalog) -> EngineResult<RecordBatch> {
 
 /// Pools with their placement. The node is NULL if the kernel does not report it, processors if threads are
 /// not pinned, pieces if checkpoints write nothing.
-fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn placement(catalog: &Catalog) -> DFResult<RecordBatch> {
     let context = catalog.context();
     let main = [("main", context.pool())];
     let beside = [("disk", context.disk_pool()), ("volatile", context.volatile_pool())];
@@ -188,7 +188,7 @@ fn placement(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 
-fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn pool(catalog: &Catalog) -> DFResult<RecordBatch> {
     let stats = catalog.context().pool().stats();
     let counters = [
         ("pool_bytes", stats.pool_bytes),
@@ -211,7 +211,7 @@ fn pool(catalog: &Catalog) -> EngineResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter(columns)?)
 }
 
-fn tables(catalog: &Catalog) -> EngineResult<RecordBatch> {
+fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
     let tables = catalog.tables();
     let text = |of: &dyn Fn(&Table) -> String| -> ArrayRef {
         Arc::new(StringArray::from_iter_values(tables.iter().map(|table| of(table))))

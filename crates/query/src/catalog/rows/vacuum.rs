@@ -11,7 +11,7 @@ use crate::session::snapshots::Sessions;
 use crate::session::vacuums::VacuumLine;
 use datafusion::arrow::array::{ArrayRef, StringArray, TimestampNanosecondArray, UInt64Array};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::Catalog;
 use entresol_transactions::{SnapshotHolder, StateId};
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ pub(crate) fn described_holder(sessions: &Sessions, holder: &SnapshotHolder) -> 
 }
 
 /// The content of `entresol.vacuum`.
-pub(crate) fn progress(catalog: &Catalog, sessions: &Sessions) -> EngineResult<RecordBatch> {
+pub(crate) fn progress(catalog: &Catalog, sessions: &Sessions) -> DFResult<RecordBatch> {
     let names = reclaimed_names(catalog);
     let all = catalog.context().reclamation();
     let known: Vec<_> = all.iter().filter_map(|of| Some((names.get(&of.state)?, of))).collect();
@@ -60,7 +60,7 @@ pub(crate) fn progress(catalog: &Catalog, sessions: &Sessions) -> EngineResult<R
 }
 
 /// The content of `pg_stat_progress_vacuum`.
-pub(crate) fn running(view: &View) -> EngineResult<Rows> {
+pub(crate) fn running(view: &View) -> DFResult<Rows> {
     let row = |VacuumLine { client, step }: VacuumLine| {
         let is_of = |table: &&Arc<entresol_tables::Table>| {
             Some(table.state().id()) == step.state

@@ -5,7 +5,7 @@ use crate::catalog::definitions::quoted;
 use crate::error::external;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, Int64Array, StringArray};
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::advice::{Change, Proposal, advise};
 use entresol_tables::cost::{QueryProfile, TableStatistics};
 use entresol_tables::workload::{ClassCounts, QueryClass};
@@ -36,7 +36,7 @@ fn selectivity_class(share: f64) -> &'static str {
 }
 
 /// Content of `entresol.workload`.
-pub(crate) fn recorded(catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(crate) fn recorded(catalog: &Catalog) -> DFResult<RecordBatch> {
     let tx = catalog.begin().map_err(external)?;
     let mut rows = Vec::new();
     for table in catalog.tables() {
@@ -146,7 +146,7 @@ struct AdviceRow {
 }
 
 /// Content of `entresol.advice`.
-pub(crate) fn advice(catalog: &Catalog) -> EngineResult<RecordBatch> {
+pub(crate) fn advice(catalog: &Catalog) -> DFResult<RecordBatch> {
     let tx = catalog.begin().map_err(external)?;
     let mut rows = Vec::new();
     for table in catalog.tables() {

@@ -14,7 +14,7 @@ use crate::session::result::Outcome;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::execution::SendableRecordBatchStream;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::Statement;
 use futures::StreamExt;
 
@@ -49,13 +49,13 @@ impl Session {
         }
     }
 
-    fn copied_query(&self, statement: &CopyStatement) -> Result<EngineStatement> {
+    fn copied_query(&self, statement: &CopyStatement) -> Result<DFStatement> {
         if statement.from {
             return Err(Error::coded("42809", "the statement is COPY FROM: use copy_in"));
         }
         search_path::check_copy(&self.core.variables, statement)?;
         match &statement.source {
-            Source::Query(query) => Ok(EngineStatement::Statement(Box::new(Statement::Query(query.clone())))),
+            Source::Query(query) => Ok(DFStatement::Statement(Box::new(Statement::Query(query.clone())))),
             Source::Table { name, columns } => {
                 let table = self.core.catalog.table(&table_name(name)?)?;
                 let visible = table.schema().visible_columns();

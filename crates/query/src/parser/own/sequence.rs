@@ -9,7 +9,7 @@ use crate::parser::names::table_name;
 use crate::parser::own::words::{Words, number};
 use crate::parser::text::tokens::is_word;
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, SequenceOptions as EngineOptions, UnaryOperator, Value as Literal,
+    Expr, ObjectName, SequenceOptions as ParsedOptions, UnaryOperator, Value as Literal,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::SequenceType;
@@ -69,20 +69,20 @@ impl fmt::Display for SequenceOptions {
 
 impl SequenceOptions {
     /// SequenceOptions of an identity column as parsed by DataFusion's parser.
-    pub(crate) fn of_engine(parsed: &[EngineOptions]) -> Result<SequenceOptions> {
+    pub(crate) fn of_parsed(parsed: &[ParsedOptions]) -> Result<SequenceOptions> {
         let mut options = SequenceOptions::default();
         for option in parsed {
             match option {
-                EngineOptions::IncrementBy(value, _) => options.increment = Some(integer(value)?),
-                EngineOptions::MinValue(value) => {
+                ParsedOptions::IncrementBy(value, _) => options.increment = Some(integer(value)?),
+                ParsedOptions::MinValue(value) => {
                     options.min_value = Some(value.as_ref().map(integer).transpose()?)
                 }
-                EngineOptions::MaxValue(value) => {
+                ParsedOptions::MaxValue(value) => {
                     options.max_value = Some(value.as_ref().map(integer).transpose()?)
                 }
-                EngineOptions::StartWith(value, _) => options.start = Some(integer(value)?),
-                EngineOptions::Cache(value) => options.cache = Some(integer(value)?),
-                EngineOptions::Cycle(no) => options.cycle = Some(!no),
+                ParsedOptions::StartWith(value, _) => options.start = Some(integer(value)?),
+                ParsedOptions::Cache(value) => options.cache = Some(integer(value)?),
+                ParsedOptions::Cycle(no) => options.cycle = Some(!no),
             }
         }
         Ok(options)

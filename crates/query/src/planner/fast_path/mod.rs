@@ -34,7 +34,7 @@ use crate::privileges::Privileges;
 use crate::session::result::Short;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     AssignmentTarget, BinaryOperator, Delete, Expr, GroupByExpr, ObjectName, Query, Select, SelectFlavor,
     SelectItem, SetExpr, Statement, TableFactor, TableWithJoins, Update, WildcardAdditionalOptions,
@@ -71,7 +71,7 @@ enum Action {
 pub(crate) fn recognise(catalog: &Catalog, zone: &Zone, command: &Command) -> Option<Point> {
     match command {
         Command::Query(statement) => match statement.as_ref() {
-            EngineStatement::Statement(statement) => match statement.as_ref() {
+            DFStatement::Statement(statement) => match statement.as_ref() {
                 Statement::Query(query) => select(catalog, zone, query),
                 _ => None,
             },

@@ -33,7 +33,7 @@ use crate::planner::yielding::Interruptible;
 use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::execution::{
     RecordBatchStream, SendableRecordBatchStream, SessionState, SessionStateBuilder,
 };
@@ -229,7 +229,7 @@ impl Rows {
 }
 
 impl Stream for Rows {
-    type Item = EngineResult<RecordBatch>;
+    type Item = DFResult<RecordBatch>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         let Some(rows) = &mut self.rows else { return Poll::Ready(None) };

@@ -7,7 +7,7 @@ use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::yielding::{interruptible, rows_of};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use datafusion::physical_plan::empty::EmptyExec;
@@ -26,7 +26,7 @@ use std::sync::Arc;
 const NODES_MAX: usize = 64;
 
 /// Returns true if all nodes of a plan begin anew when they are copied, and have one partition, and they are few.
-pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<bool> {
+pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> DFResult<bool> {
     let (mut is_reusable, mut nodes) = (true, 0);
     plan.apply(|node| {
         nodes += 1;
@@ -59,7 +59,7 @@ fn begins_anew(node: &dyn ExecutionPlan) -> bool {
 }
 
 /// The same plan, bound to no transaction.
-pub(super) fn unbound(plan: Arc<dyn ExecutionPlan>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+pub(super) fn unbound(plan: Arc<dyn ExecutionPlan>) -> DFResult<Arc<dyn ExecutionPlan>> {
     let unbound = plan.transform_up(|node| {
         let scan = node.downcast_ref::<EntresolScan>().map(EntresolScan::unbound);
         Ok(match scan {

@@ -10,7 +10,7 @@ use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, ScalarValue, Statistics};
+use datafusion::common::{Result as DFResult, ScalarValue, Statistics};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -77,9 +77,9 @@ impl KeyUnion {
         Arc::new(KeyUnion { keys, is_over: watch::channel(false).0 })
     }
 
-    fn add(&self, filters: &[Arc<KeyFilter>], batch: &RecordBatch) -> EngineResult<()> {
+    fn add(&self, filters: &[Arc<KeyFilter>], batch: &RecordBatch) -> DFResult<()> {
         let arrays = filters.iter().map(|filter| filter.key.evaluate(batch)?.into_array(batch.num_rows()));
-        let arrays = arrays.collect::<EngineResult<Vec<_>>>()?;
+        let arrays = arrays.collect::<DFResult<Vec<_>>>()?;
         let mut keys = self.keys.lock();
         keys.rows += batch.num_rows();
         if keys.rows > KEYS_MAX {
@@ -92,7 +92,7 @@ impl KeyUnion {
     }
 
     /// Notes that a partition has ended; makes the keys known if it is the last one.
-    fn end(&self, filters: &[Arc<KeyFilter>], context: &TaskContext) -> EngineResult<()> {
+    fn end(&self, filters: &[Arc<KeyFilter>], context: &TaskContext) -> DFResult<()> {
         let mut keys = self.keys.lock();
         keys.partitions -= 1;
         if keys.partitions > 0 {
@@ -115,14 +115,14 @@ impl KeyUnion {
 }
 
 impl KeyFilter {
-    fn forget(&self) -> EngineResult<()> {
+    fn forget(&self) -> DFResult<()> {
         self.filter.update(Arc::new(Literal::new(ScalarValue::from(true))))
     }
 
     /// Makes the keys known, unless they are in a wide range or there is no memory for them.
-    fn publish(&self, arrays: &[ArrayRef], reservation: &MemoryReservation) -> EngineResult<()> {
+    fn publish(&self, arrays: &[ArrayRef], reservation: &MemoryReservation) -> DFResult<()> {
         let columns = arrays.iter().map(|array| KeyColumn::of(array.as_ref()));
-        let columns = columns.collect::<EngineResult<Vec<_>>>()?;
+        let columns = columns.collect::<DFResult<Vec<_>>>()?;
         let mut range = KeyRange::default();
         columns.iter().for_each(|column| range.extend(column));
         let rows = arrays.iter().map(|array| array.len()).sum();
@@ -138,7 +138,7 @@ impl KeyFilter {
 }
 
 /// Makes all conditions true: an execution before may have left its keys.
-fn forget(filters: &[Arc<KeyFilter>]) -> EngineResult<()> {
+fn forget(filters: &[Arc<KeyFilter>]) -> DFResult<()> {
     filters.iter().try_for_each(|filter| filter.forget())
 }
 
@@ -152,7 +152,7 @@ struct Partition {
 
 impl Partition {
     /// Ends the partition, and waits for the others.
-    async fn end(&mut self) -> EngineResult<()> {
+    async fn end(&mut self) -> DFResult<()> {
         self.has_ended = true;
         let mut is_over = self.seen.is_over.subscribe();
         let ended = self.seen.end(&self.filters, &self.context);
@@ -218,8 +218,8 @@ impl ExecutionPlan for KeyFilterExec {
 
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         apply_expression_roots(self.filters.iter().map(|filter| &filter.key), f)
     }
 
@@ -227,7 +227,7 @@ impl ExecutionPlan for KeyFilterExec {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
         Ok(Arc::new(KeyFilterExec::new(input, self.filters.clone())))
     }
@@ -237,16 +237,12 @@ impl ExecutionPlan for KeyFilterExec {
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
         Ok(Arc::new(KeyFilterExec::new(input, self.filters.clone())))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let rows = self.input.execute(partition, Arc::clone(&context))?;
         let time = MetricBuilder::new(&self.metrics).subset_time("keys_time", partition);
         let (seen, filters) = (Arc::clone(&self.seen), self.filters.clone());
@@ -284,7 +280,7 @@ impl ExecutionPlan for KeyFilterExec {
         &self,
         inputs: &[Arc<Statistics>],
         _arguments: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         Ok(inputs.first().cloned().unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
     }
 

@@ -33,7 +33,7 @@ use crate::planner::star::sideways;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinType, NullEquality, Result as EngineResult};
+use datafusion::common::{JoinType, NullEquality, Result as DFResult};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{CastExpr, Column};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -51,7 +51,7 @@ impl PhysicalOptimizerRule for KeyFilters {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let planned = plan.transform_up(|node| {
             let filtered = match node.downcast_ref::<HashJoinExec>() {
                 Some(join) => filtered(&node, join, config)?,
@@ -76,7 +76,7 @@ fn filtered(
     node: &Arc<dyn ExecutionPlan>,
     join: &HashJoinExec,
     config: &ConfigOptions,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     let leaves_out = matches!(
         join.join_type(),
         JoinType::Inner

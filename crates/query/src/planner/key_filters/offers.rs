@@ -7,7 +7,7 @@
 use crate::planner::key_filters::exec::KeyFilterExec;
 use crate::planner::star::StarJoinExec;
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{JoinSide, JoinType, Result as EngineResult};
+use datafusion::common::{JoinSide, JoinType, Result as DFResult};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_plan::ExecutionPlan;
@@ -35,7 +35,7 @@ pub(crate) fn offered(
     plan: &Arc<dyn ExecutionPlan>,
     offers: Vec<Offer>,
     config: &ConfigOptions,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if offers.is_empty() || plan.fetch().is_some() {
         return Ok(None);
     }
@@ -67,7 +67,7 @@ fn moved(
     plan: &Arc<dyn ExecutionPlan>,
     number: usize,
     input: &Arc<dyn ExecutionPlan>,
-) -> EngineResult<Vec<Offer>> {
+) -> DFResult<Vec<Offer>> {
     let schema = input.schema();
     let mut below = Vec::new();
     for offer in offers {

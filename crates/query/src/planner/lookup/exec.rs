@@ -9,7 +9,7 @@ use crate::planner::scans::scan::EntresolScan;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Result as EngineResult, SharedResult, Statistics, internal_err};
+use datafusion::common::{Result as DFResult, SharedResult, Statistics, internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::PhysicalExpr;
@@ -60,7 +60,7 @@ impl LookupJoinExec {
     }
 
     /// Inputs: the smaller side, and the table.
-    fn inputs(&self) -> EngineResult<[&Arc<dyn ExecutionPlan>; 2]> {
+    fn inputs(&self) -> DFResult<[&Arc<dyn ExecutionPlan>; 2]> {
         match self.join.children().as_slice() {
             [left, right] => Ok([*left, *right]),
             other => internal_err!("a join has two inputs, not {}", other.len()),
@@ -76,7 +76,7 @@ impl LookupJoinExec {
     }
 
     /// Reads the smaller side and returns the join to run.
-    async fn decide(&self, context: &Arc<TaskContext>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    async fn decide(&self, context: &Arc<TaskContext>) -> DFResult<Arc<dyn ExecutionPlan>> {
         let [left, right] = self.inputs()?;
         let mut rest = left.execute(0, Arc::clone(context))?;
         let (mut batches, mut rows, mut is_whole) = (Vec::new(), 0, true);
@@ -111,7 +111,7 @@ impl LookupJoinExec {
 fn with_scan(
     plan: Arc<dyn ExecutionPlan>,
     other: impl Fn(&EntresolScan) -> Arc<dyn ExecutionPlan>,
-) -> EngineResult<Arc<dyn ExecutionPlan>> {
+) -> DFResult<Arc<dyn ExecutionPlan>> {
     let replaced = plan.transform_up(|node| {
         Ok(match node.downcast_ref::<EntresolScan>().map(&other) {
             Some(scan) => Transformed::yes(scan),
@@ -148,8 +148,8 @@ impl ExecutionPlan for LookupJoinExec {
 
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         self.join.apply_expressions(f)
     }
 
@@ -157,7 +157,7 @@ impl ExecutionPlan for LookupJoinExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
         options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(self.over(Arc::clone(&self.join).replace_children(children, options)?)))
     }
 
@@ -165,19 +165,15 @@ impl ExecutionPlan for LookupJoinExec {
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(self.over(replace_children_if_necessary(Arc::clone(&self.join), children)?)))
     }
 
-    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    fn reset_state(self: Arc<Self>) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(self.over(Arc::clone(&self.join).reset_state()?)))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let (this, schema) = (self.clone(), self.schema());
         let rows = stream::once(async move {
             let decision =
@@ -200,7 +196,7 @@ impl ExecutionPlan for LookupJoinExec {
         &self,
         inputs: &[Arc<Statistics>],
         arguments: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         self.join.statistics_from_inputs(inputs, arguments)
     }
 
@@ -242,8 +238,8 @@ impl ExecutionPlan for ReplayStream {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -251,7 +247,7 @@ impl ExecutionPlan for ReplayStream {
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
@@ -259,15 +255,11 @@ impl ExecutionPlan for ReplayStream {
     fn with_new_children(
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn execute(
-        &self,
-        _partition: usize,
-        _context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let Some((batches, rest)) = self.rows.lock().take() else {
             return internal_err!("the rows of a lookup join are read once");
         };

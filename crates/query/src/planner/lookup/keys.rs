@@ -4,7 +4,7 @@ use crate::planner::lookup::{KEYS_MAX, ROWS_PER_LOOKUP};
 use crate::planner::scans::access::{Access, value_of};
 use crate::planner::scans::scan::EntresolScan;
 use datafusion::arrow::record_batch::RecordBatch;
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use entresol_tables::{DataType, Row, Table};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -61,7 +61,7 @@ impl LookupKey {
         &self,
         scan: &EntresolScan,
         batches: &[RecordBatch],
-    ) -> EngineResult<Option<EntresolScan>> {
+    ) -> DFResult<Option<EntresolScan>> {
         let table_rows = scan.estimated_rows();
         let Some(keys) = self.distinct(batches, KEYS_MAX.min(table_rows / ROWS_PER_LOOKUP))? else {
             return Ok(None);
@@ -85,7 +85,7 @@ impl LookupKey {
     }
 
     /// Distinct keys without NULL, in order; `None` if they are more than `keys_max`, or one is no key.
-    fn distinct(&self, batches: &[RecordBatch], keys_max: usize) -> EngineResult<Option<Vec<Row>>> {
+    fn distinct(&self, batches: &[RecordBatch], keys_max: usize) -> DFResult<Option<Vec<Row>>> {
         let mut keys = BTreeSet::new();
         for batch in batches {
             for at in 0..batch.num_rows() {

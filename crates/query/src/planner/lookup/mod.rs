@@ -28,7 +28,7 @@ use crate::planner::scans::access::Access;
 use crate::planner::scans::scan::EntresolScan;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, NullEquality, Result as EngineResult};
+use datafusion::common::{JoinType, NullEquality, Result as DFResult};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::Column;
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -58,7 +58,7 @@ impl PhysicalOptimizerRule for LookupJoins {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let mut joins = 0;
         plan.apply(|node| {
             joins += usize::from(node.is::<HashJoinExec>());

@@ -19,7 +19,7 @@
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
-use datafusion::common::{JoinType, Result as EngineResult, Statistics};
+use datafusion::common::{JoinType, Result as DFResult, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::{Column, Literal};
 use datafusion::physical_expr::{
@@ -56,7 +56,7 @@ impl PhysicalOptimizerRule for Barriers {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             if node.downcast_ref::<FilterExec>().is_some() && has_computed(node.equivalence_properties()) {
                 return Ok(Transformed::yes(Barrier::over(node)));
@@ -119,7 +119,7 @@ fn has_computed(known: &EquivalenceProperties) -> bool {
 }
 
 /// Puts the input's sort, if it has one below projections, under a barrier that requires the order.
-fn ordered(input: &Arc<dyn ExecutionPlan>) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+fn ordered(input: &Arc<dyn ExecutionPlan>) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(sort) = input.downcast_ref::<SortExec>() {
         return Ok(Some(Barrier::after(Arc::clone(input), sort.expr().clone())));
     }
@@ -226,8 +226,8 @@ impl ExecutionPlan for Barrier {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -235,7 +235,7 @@ impl ExecutionPlan for Barrier {
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
         Ok(Barrier::with(input, self.order.clone()))
     }
@@ -243,16 +243,12 @@ impl ExecutionPlan for Barrier {
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let input = children.pop().unwrap_or_else(|| Arc::clone(&self.input));
         Ok(Barrier::with(input, self.order.clone()))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         self.input.execute(partition, context)
     }
 
@@ -264,7 +260,7 @@ impl ExecutionPlan for Barrier {
         &self,
         inputs: &[Arc<Statistics>],
         _arguments: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         Ok(inputs.first().cloned().unwrap_or_else(|| Arc::new(Statistics::new_unknown(&self.schema()))))
     }
 
@@ -281,7 +277,7 @@ impl ExecutionPlan for Barrier {
         _phase: FilterPushdownPhase,
         parent_filters: Vec<Arc<dyn PhysicalExpr>>,
         _config: &ConfigOptions,
-    ) -> EngineResult<FilterDescription> {
+    ) -> DFResult<FilterDescription> {
         FilterDescription::from_children(parent_filters, &self.children())
     }
 
@@ -290,7 +286,7 @@ impl ExecutionPlan for Barrier {
         _phase: FilterPushdownPhase,
         result: ChildPushdownResult,
         _config: &ConfigOptions,
-    ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+    ) -> DFResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         Ok(FilterPushdownPropagation::if_all(result))
     }
 }

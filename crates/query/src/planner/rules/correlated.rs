@@ -27,7 +27,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, Result as EngineResult, ScalarValue};
+use datafusion::common::{Column, Result as DFResult, ScalarValue};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -63,7 +63,7 @@ impl CorrelatedSubqueries {
     }
 
     /// Binds the tables of the subquery to the current transaction.
-    fn pinned(&self, plan: &Arc<LogicalPlan>) -> EngineResult<Arc<LogicalPlan>> {
+    fn pinned(&self, plan: &Arc<LogicalPlan>) -> DFResult<Arc<LogicalPlan>> {
         let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
         let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
             LogicalPlan::TableScan(mut scan) => {
@@ -80,7 +80,7 @@ impl CorrelatedSubqueries {
     }
 
     /// Function that replaces a subquery which DataFusion would refuse.
-    fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
+    fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> DFResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
             Expr::ScalarSubquery(subquery)
                 if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
@@ -147,11 +147,11 @@ impl CorrelatedSubqueries {
     /// Replaces all subqueries of an expression; `guard` says for which rows its value matters. Safe for
     /// expressions deeper than the stack.
     #[recursive::recursive]
-    fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> EngineResult<Transformed<Expr>> {
+    fn all_replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> DFResult<Transformed<Expr>> {
         match expr {
             Expr::Case(Case { expr: None, when_then_expr, else_expr }) => {
                 let mut changed = false;
-                let mut taken = |expr: Expr, guard: Option<&Expr>| -> EngineResult<Box<Expr>> {
+                let mut taken = |expr: Expr, guard: Option<&Expr>| -> DFResult<Box<Expr>> {
                     let replaced = self.all_replaced(expr, node, guard)?;
                     changed |= replaced.transformed;
                     Ok(Box::new(replaced.data))
@@ -175,7 +175,7 @@ impl CorrelatedSubqueries {
 }
 
 impl CorrelatedSubqueries {
-    fn projection(&self, projection: Projection) -> EngineResult<Transformed<LogicalPlan>> {
+    fn projection(&self, projection: Projection) -> DFResult<Transformed<LogicalPlan>> {
         let Projection { expr, input, schema, .. } = projection;
         let node = Node::over(&input, false);
         let names = NamePreserver::new_for_projection();
@@ -206,7 +206,7 @@ impl CorrelatedSubqueries {
     /// Rewrites a filter: an IN by itself is left to DataFusion, since only rows for which it is true are
     /// wanted. Subqueries run row by row are computed in a projection below, because DataFusion would move
     /// them into the conditions of joins, where they cannot run.
-    fn filter(&self, filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
+    fn filter(&self, filter: Filter) -> DFResult<Transformed<LogicalPlan>> {
         if !has_subquery(&filter.predicate)? {
             return Ok(Transformed::no(LogicalPlan::Filter(filter)));
         }
@@ -243,7 +243,7 @@ struct ComputedCalls(HashMap<Expr, Column>);
 
 impl ComputedCalls {
     /// Replaces such calls in an expression by columns of the input.
-    fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> EngineResult<Expr> {
+    fn below(&mut self, expr: Expr, input: &mut LogicalPlan) -> DFResult<Expr> {
         let computed = expr.transform_up(|expr| {
             if !is_run(&expr) {
                 return Ok(Transformed::no(expr));
@@ -269,7 +269,7 @@ fn contains_run(expr: &Expr) -> bool {
 }
 
 /// Returns true if a call that is run row by row is an argument of another.
-fn is_nested(expr: &Expr) -> EngineResult<bool> {
+fn is_nested(expr: &Expr) -> DFResult<bool> {
     expr.exists(|outer| match outer {
         Expr::ScalarFunction(call) if is_run(outer) => Ok(call.args.iter().any(contains_run)),
         _ => Ok(false),
@@ -340,7 +340,7 @@ impl Node {
 }
 
 impl AnalyzerRule for CorrelatedSubqueries {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         plan.transform_up_with_subqueries(|plan| match plan {
             LogicalPlan::Filter(filter) => self.filter(filter),
             LogicalPlan::Projection(projection) => self.projection(projection),
@@ -463,21 +463,21 @@ impl ScalarUDFImpl for PerRow {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(self.returns.clone())
     }
 
-    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, _arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         Err(DataFusionError::Internal("a correlated subquery was called without its session".into()))
     }
 }
 
 #[async_trait]
 impl AsyncScalarUDFImpl for PerRow {
-    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    async fn invoke_async_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let mut arrays: Vec<ArrayRef> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let guard = if self.guarded { arrays.pop() } else { None };
         arrays.truncate(arrays.len() - self.repeated);
         let matters = |row: usize| match guard.as_ref().and_then(|guard| guard.as_boolean_opt()) {
@@ -500,7 +500,7 @@ impl AsyncScalarUDFImpl for PerRow {
             let values: Vec<ScalarValue> = arrays
                 .iter()
                 .map(|array| ScalarValue::try_from_array(array, row))
-                .collect::<EngineResult<_>>()?;
+                .collect::<DFResult<_>>()?;
             let answer = match known.get(&values) {
                 Some(answer) => answer.clone(),
                 None => {
@@ -521,7 +521,7 @@ impl AsyncScalarUDFImpl for PerRow {
 
 impl PerRow {
     /// Result of the subquery for these values.
-    async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> EngineResult<ScalarValue> {
+    async fn answer(&self, state: &SessionState, values: &[ScalarValue]) -> DFResult<ScalarValue> {
         let (tested, outer) = match self.kind {
             SubqueryResult::In { .. } => (values.first(), &values[1..]),
             _ => (None, values),
@@ -558,7 +558,7 @@ impl PerRow {
 }
 
 /// Three-valued membership of a value in the lists; unknown if one of the two is NULL.
-fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) -> EngineResult<Option<bool>> {
+fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) -> DFResult<Option<bool>> {
     let mut unknown = tested.is_null();
     for list in lists {
         for row in 0..list.len() {
@@ -578,7 +578,7 @@ fn is_in<'a>(tested: &ScalarValue, lists: impl Iterator<Item = &'a ArrayRef>) ->
 }
 
 /// Plan with values in place of the outer columns.
-fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) -> EngineResult<LogicalPlan> {
+fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) -> DFResult<LogicalPlan> {
     plan.transform_up(|node| {
         let names = NamePreserver::new(&node);
         node.map_expressions(|expr| {
@@ -591,8 +591,8 @@ fn substituted(plan: LogicalPlan, columns: &[Column], values: &[ScalarValue]) ->
     .data()
 }
 
-fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> EngineResult<Transformed<Expr>> {
-    let inner = |subquery: &Subquery| -> EngineResult<Subquery> {
+fn value_of(expr: Expr, columns: &[Column], values: &[ScalarValue]) -> DFResult<Transformed<Expr>> {
+    let inner = |subquery: &Subquery| -> DFResult<Subquery> {
         let plan = substituted((*subquery.subquery).clone(), columns, values)?;
         let outer_ref_columns = plan.all_out_ref_exprs();
         Ok(Subquery { subquery: Arc::new(plan), outer_ref_columns, spans: subquery.spans.clone() })

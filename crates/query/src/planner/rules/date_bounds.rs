@@ -7,7 +7,7 @@
 
 use datafusion::arrow::datatypes::{DataType, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TreeNode};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::logical_expr::{BinaryExpr, Cast, Expr, ExprSchemable, LogicalPlan, Operator, lit};
 use datafusion::optimizer::optimizer::ApplyOrder;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
@@ -47,7 +47,7 @@ impl OptimizerRule for DateBounds {
         &self,
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
-    ) -> EngineResult<Transformed<LogicalPlan>> {
+    ) -> DFResult<Transformed<LogicalPlan>> {
         let inputs: Vec<_> = match &plan {
             LogicalPlan::Filter(filter) => vec![Arc::clone(filter.input.schema())],
             LogicalPlan::Join(join) => vec![Arc::clone(&join.schema)],

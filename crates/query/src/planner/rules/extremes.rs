@@ -7,7 +7,7 @@
 
 use crate::planner::scans::provider::EntresolTable;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{Column, Result as EngineResult};
+use datafusion::common::{Column, Result as DFResult};
 use datafusion::datasource::source_as_provider;
 use datafusion::functions_aggregate::min_max::{Max, Min};
 use datafusion::logical_expr::utils::split_conjunction;
@@ -44,7 +44,7 @@ fn extreme(call: &Expr) -> Option<(&Column, bool)> {
 }
 
 /// Input of an aggregate, limited to the one row that has the extreme of a column.
-fn first_row(aggregate: &Aggregate, (column, is_max): (&Column, bool)) -> EngineResult<LogicalPlan> {
+fn first_row(aggregate: &Aggregate, (column, is_max): (&Column, bool)) -> DFResult<LogicalPlan> {
     let value = Expr::Column(column.clone());
     LogicalPlanBuilder::from(aggregate.input.as_ref().clone())
         .filter(value.clone().is_not_null())?
@@ -122,7 +122,7 @@ impl OptimizerRule for Extremes {
         &self,
         plan: LogicalPlan,
         _config: &dyn OptimizerConfig,
-    ) -> EngineResult<Transformed<LogicalPlan>> {
+    ) -> DFResult<Transformed<LogicalPlan>> {
         let LogicalPlan::Aggregate(aggregate) = &plan else { return Ok(Transformed::no(plan)) };
         let scan = match aggregate.input.as_ref() {
             LogicalPlan::Filter(filter) => filter.input.as_ref(),

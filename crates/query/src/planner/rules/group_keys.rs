@@ -4,7 +4,7 @@
 //! among the groups of the join, and leaves out sort keys behind it: rows come in a wrong order. Here it sees
 //! aggregates alone.
 
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::tree_node::Transformed;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::optimizer::eliminate_duplicated_expr::EliminateDuplicatedExpr;
@@ -41,11 +41,7 @@ impl OptimizerRule for GroupKeys {
         true
     }
 
-    fn rewrite(
-        &self,
-        plan: LogicalPlan,
-        config: &dyn OptimizerConfig,
-    ) -> EngineResult<Transformed<LogicalPlan>> {
+    fn rewrite(&self, plan: LogicalPlan, config: &dyn OptimizerConfig) -> DFResult<Transformed<LogicalPlan>> {
         match plan {
             LogicalPlan::Aggregate(_) => self.0.rewrite(plan, config),
             other => Ok(Transformed::no(other)),

@@ -4,7 +4,7 @@
 //! A filter between the two stays; then only the key serves, since any number of rows may not pass.
 
 use crate::planner::scans::scan::EntresolScan;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 pub(crate) struct IndexOrder;
 
 /// Plan with the rows of a sort in its order, without the sort; `None` if there is none.
-fn ordered(sort: &SortExec) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+fn ordered(sort: &SortExec) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if let Some(scan) = sort.input().downcast_ref::<EntresolScan>() {
         return Ok(scan.ordered_by(sort.expr(), sort.fetch()).map(|scan| Arc::new(scan) as _));
     }
@@ -53,7 +53,7 @@ impl PhysicalOptimizerRule for IndexOrder {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         _config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         plan.transform_up(|node| {
             let ordered = node.downcast_ref::<SortExec>().map(ordered).transpose()?;
             match ordered.flatten() {

@@ -5,7 +5,7 @@
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult};
-use datafusion::common::{Column, JoinType, NullEquality, Result as EngineResult};
+use datafusion::common::{Column, JoinType, NullEquality, Result as DFResult};
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::{Distinct, Expr, ExprFunctionExt, Join, LogicalPlan, LogicalPlanBuilder};
 use datafusion::optimizer::AnalyzerRule;
@@ -21,7 +21,7 @@ const RIGHT: &str = "__right";
 pub(crate) struct Multisets;
 
 impl AnalyzerRule for Multisets {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Join(join) if is_set_operation(&join) => counted(join).map(Transformed::yes),
             node => Ok(Transformed::no(node)),
@@ -42,7 +42,7 @@ fn is_set_operation(join: &Join) -> bool {
         && !matches!(join.left.schema().fields().last(), Some(field) if field.name() == NUMBER)
 }
 
-fn counted(join: Join) -> EngineResult<LogicalPlan> {
+fn counted(join: Join) -> DFResult<LogicalPlan> {
     let wanted = join.schema.columns();
     let (left, left_columns) = numbered(Arc::unwrap_or_clone(join.left), LEFT)?;
     let (right, right_columns) = numbered(Arc::unwrap_or_clone(join.right), RIGHT)?;
@@ -62,7 +62,7 @@ fn counted(join: Join) -> EngineResult<LogicalPlan> {
 }
 
 /// Projection of a side with plain names, and numbers of equal rows.
-fn numbered(plan: LogicalPlan, alias: &str) -> EngineResult<(LogicalPlan, Vec<Column>)> {
+fn numbered(plan: LogicalPlan, alias: &str) -> DFResult<(LogicalPlan, Vec<Column>)> {
     let columns = plan.schema().columns().into_iter().enumerate();
     let columns = columns.map(|(at, column)| Expr::Column(column).alias(format!("c{at}")));
     let plan = LogicalPlanBuilder::from(plan).project(columns)?.build()?;

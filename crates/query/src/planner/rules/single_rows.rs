@@ -3,7 +3,7 @@
 //! DataFusion moves a condition without columns, such as a comparison of a subquery, below such an aggregate,
 //! where it removes the aggregated rows instead of the result. A LIMIT of one row between them prevents it.
 
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder};
@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub(crate) struct SingleRows;
 
 impl AnalyzerRule for SingleRows {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         kept(plan, false)
     }
 
@@ -26,7 +26,7 @@ impl AnalyzerRule for SingleRows {
 
 /// Rewrites a plan; `asked`: a condition stands above, which might be moved.
 #[recursive::recursive]
-fn kept(plan: LogicalPlan, asked: bool) -> EngineResult<LogicalPlan> {
+fn kept(plan: LogicalPlan, asked: bool) -> DFResult<LogicalPlan> {
     let plan = plan
         .map_subqueries(|subquery| match subquery {
             LogicalPlan::Subquery(mut subquery) => {

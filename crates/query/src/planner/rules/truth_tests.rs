@@ -9,7 +9,7 @@
 use crate::postgres::rewriting::rewritten;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
-use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::common::{DFSchema, Result as DFResult};
 use datafusion::logical_expr::expr::InList;
 use datafusion::logical_expr::{BinaryExpr, Expr, LogicalPlan, Operator, lit};
 use datafusion::optimizer::AnalyzerRule;
@@ -19,7 +19,7 @@ use datafusion::optimizer::AnalyzerRule;
 pub(crate) struct TruthTests;
 
 impl AnalyzerRule for TruthTests {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, compared)
     }
 

@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -61,7 +61,7 @@ impl TableProvider for ChangesTable {
         projection: Option<&Vec<usize>>,
         _filters: &[Expr],
         limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let transaction = self.current.get(&self.catalog)?;
         let from = self.table.changes_begin(&transaction).map_err(external)?;
         let changes = LoggedChanges {
@@ -95,7 +95,7 @@ struct LoggedChanges {
 
 impl LoggedChanges {
     /// The next batch, and the position behind it; none at the end.
-    fn batch(&self, from: LogPosition) -> EngineResult<Option<(RecordBatch, LogPosition)>> {
+    fn batch(&self, from: LogPosition) -> DFResult<Option<(RecordBatch, LogPosition)>> {
         let mut builder = ChangeBatchBuilder::new(&self.table, &self.zone);
         let position = self
             .table

@@ -18,7 +18,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, Statistics, assert_or_internal_err};
+use datafusion::common::{Result as DFResult, Statistics, assert_or_internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -281,8 +281,8 @@ impl ExecutionPlan for EntresolColumnScan {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -290,11 +290,11 @@ impl ExecutionPlan for EntresolColumnScan {
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn reset_state(self: Arc<Self>) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    fn reset_state(self: Arc<Self>) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(EntresolColumnScan { begun: Arc::default(), ..(*self).clone() }))
     }
 
@@ -304,7 +304,7 @@ impl ExecutionPlan for EntresolColumnScan {
         _phase: FilterPushdownPhase,
         result: ChildPushdownResult,
         _config: &ConfigOptions,
-    ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+    ) -> DFResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         let offered = result.parent_filters.iter().map(|offered| Arc::clone(&offered.filter));
         let taken: Vec<_> =
             offered.filter(|filter| filter.downcast_ref::<DynamicFilterPhysicalExpr>().is_some()).collect();
@@ -321,15 +321,11 @@ impl ExecutionPlan for EntresolColumnScan {
     fn with_new_children(
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let partitions = self.partitions;
         assert_or_internal_err!(
             partition < partitions,
@@ -374,7 +370,7 @@ impl ExecutionPlan for EntresolColumnScan {
         &self,
         _input_stats: &[Arc<Statistics>],
         _args: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
         let all = usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX);
         let share = if self.filters.is_empty() { 1.0 } else { 1.0 / FILTER_SHARE };
@@ -407,7 +403,7 @@ impl ExecutionPlan for EntresolColumnScan {
         &self,
         partitions: usize,
         _config: &ConfigOptions,
-    ) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    ) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
         let most = (self.table.estimated_rows() / PARTITION_ROWS_MIN).min(partitions as u64) as usize;
         if most < 2 || self.partitions > 1 || self.limit.is_some() {
             return Ok(None);
@@ -567,9 +563,9 @@ impl Drop for Reader {
 }
 
 impl Iterator for Reader {
-    type Item = EngineResult<RecordBatch>;
+    type Item = DFResult<RecordBatch>;
 
-    fn next(&mut self) -> Option<EngineResult<RecordBatch>> {
+    fn next(&mut self) -> Option<DFResult<RecordBatch>> {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
         while self.rows_left > 0 {

@@ -20,7 +20,7 @@ use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Constraint, Constraints, DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::common::{Constraint, Constraints, DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
@@ -117,7 +117,7 @@ impl EntresolTable {
         &self,
         filters: impl Iterator<Item = &'f Expr>,
         assumed: Option<&[ScalarValue]>,
-    ) -> EngineResult<Vec<Cow<'f, Expr>>> {
+    ) -> DFResult<Vec<Cow<'f, Expr>>> {
         let Some(values) = assumed else { return Ok(filters.map(Cow::Borrowed).collect()) };
         let columns = FilterColumns::new(&self.schema)?;
         filters.map(|filter| Ok(Cow::Owned(columns.with_values(filter, values)?))).collect()
@@ -131,7 +131,7 @@ impl EntresolTable {
         transaction: &Transaction,
         (filters, assumed): (&[Expr], Option<&[ScalarValue]>),
         projection: &[usize],
-    ) -> EngineResult<Option<Arc<RecordedScan>>> {
+    ) -> DFResult<Option<Arc<RecordedScan>>> {
         if transaction.as_of().is_some() {
             return Ok(None);
         }
@@ -168,7 +168,7 @@ fn filtered(
     (filter, selectivity): (&Expr, Option<u8>),
     columns: usize,
     limit: Option<usize>,
-) -> EngineResult<Arc<dyn ExecutionPlan>> {
+) -> DFResult<Arc<dyn ExecutionPlan>> {
     let schema = DFSchema::try_from(scan.schema())?;
     let predicate = state.create_physical_expr(filter.clone(), &schema)?;
     let projection = (columns < schema.fields().len()).then(|| (0..columns).collect());
@@ -181,7 +181,7 @@ fn filtered(
 }
 
 /// Returns true if a scan of these rows reads the table column by column.
-fn is_by_columns(table: &Table, access: &Access, transaction: &Transaction) -> EngineResult<bool> {
+fn is_by_columns(table: &Table, access: &Access, transaction: &Transaction) -> DFResult<bool> {
     match access {
         Access::Point(_) | Access::Keys(_) => Ok(false),
         Access::Index { name, within } if table.has_row_groups() => match table.index(name) {
@@ -214,7 +214,7 @@ impl TableProvider for EntresolTable {
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let projection = match projection {
             Some(columns) => columns.clone(),
             None => (0..self.schema.fields().len()).collect(),
@@ -241,7 +241,7 @@ impl TableProvider for EntresolTable {
         if is_by_columns(&table, &access, &transaction)? && !is_by_places {
             let ColumnAnalysis { filters: conditions, coverage } = conditions;
             let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
-            let scan = |projection: Vec<usize>, limit| -> EngineResult<Arc<dyn ExecutionPlan>> {
+            let scan = |projection: Vec<usize>, limit| -> DFResult<Arc<dyn ExecutionPlan>> {
                 let schema = Arc::new(self.schema.project(&projection)?);
                 let (table, transaction) = (Arc::clone(&table), Arc::clone(&transaction));
                 let scan = EntresolColumnScan::new(
@@ -289,7 +289,7 @@ impl TableProvider for EntresolTable {
         }
     }
 
-    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> EngineResult<Vec<TableProviderFilterPushDown>> {
+    fn supports_filters_pushdown(&self, filters: &[&Expr]) -> DFResult<Vec<TableProviderFilterPushDown>> {
         let transaction = self.current.get(&self.catalog)?;
         *self.offered.lock() = filters.iter().map(|filter| (*filter).clone()).collect();
         let known = self.known(filters.iter().copied(), self.current.assumed().as_deref())?;

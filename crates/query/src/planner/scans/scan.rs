@@ -21,9 +21,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{
-    Result as EngineResult, ScalarValue, Statistics, assert_or_internal_err, internal_err,
-};
+use datafusion::common::{Result as DFResult, ScalarValue, Statistics, assert_or_internal_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::Column as PhysicalColumn;
 use datafusion::physical_expr::{
@@ -161,7 +159,7 @@ impl EntresolScan {
         &self,
         transaction: &Arc<Transaction>,
         values: &[ScalarValue],
-    ) -> EngineResult<Option<EntresolScan>> {
+    ) -> DFResult<Option<EntresolScan>> {
         let Some(choice) = &self.choice else { return Ok(None) };
         let Some(chosen) = choice.again(&self.table, transaction, values)? else { return Ok(None) };
         // An order that was asked for took an index in place of all rows.
@@ -373,8 +371,8 @@ impl ExecutionPlan for EntresolScan {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -382,7 +380,7 @@ impl ExecutionPlan for EntresolScan {
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
@@ -390,15 +388,11 @@ impl ExecutionPlan for EntresolScan {
     fn with_new_children(
         self: Arc<Self>,
         _children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let partitions = self.properties.output_partitioning().partition_count();
         assert_or_internal_err!(
             partition < partitions,
@@ -421,7 +415,7 @@ impl ExecutionPlan for EntresolScan {
         &self,
         _input_stats: &[Arc<Statistics>],
         _args: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
         let rows = self.estimated_rows();
         statistics.num_rows = Precision::Inexact(rows);
@@ -439,7 +433,7 @@ impl ExecutionPlan for EntresolScan {
         &self,
         partitions: usize,
         _config: &ConfigOptions,
-    ) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+    ) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
         let is_by_key = matches!(self.access, Access::Full | Access::Ranges(_));
         if !is_by_key || self.limit.is_some() || self.parts.is_some() {
             return Ok(None);
@@ -609,9 +603,9 @@ impl Drop for Reader {
 }
 
 impl Iterator for Reader {
-    type Item = EngineResult<RecordBatch>;
+    type Item = DFResult<RecordBatch>;
 
-    fn next(&mut self) -> Option<EngineResult<RecordBatch>> {
+    fn next(&mut self) -> Option<DFResult<RecordBatch>> {
         let elapsed = self.metrics.elapsed_compute().clone();
         let _timer = elapsed.timer();
         while !self.rows.is_batch(self.batch_rows.min(self.rows_left)) {

@@ -28,7 +28,7 @@ use datafusion::arrow::json::WriterBuilder;
 use datafusion::arrow::json::writer::LineDelimited;
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -455,7 +455,7 @@ fn one_row(table: &Table, zone: &str, row: entresol_tables::RowView<'_>) -> Resu
 }
 
 /// Rows as JSON objects.
-fn json_rows(rows: &RecordBatch) -> EngineResult<ArrayRef> {
+fn json_rows(rows: &RecordBatch) -> DFResult<ArrayRef> {
     let mut lines = Vec::new();
     let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut lines);
     writer.write(rows)?;

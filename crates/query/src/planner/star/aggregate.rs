@@ -10,7 +10,7 @@ use crate::planner::star::gather::{JoinedColumns, JoinedRows};
 use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{filter_record_batch, take};
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{Accumulator, EmitTo, GroupsAccumulator};
 use datafusion::physical_expr::PhysicalExpr;
@@ -52,7 +52,7 @@ pub(super) struct AggregatePlan {
 
 impl AggregatePlan {
     /// The same aggregation as DataFusion's operator over joined rows.
-    pub(super) fn over(&self, joined: Arc<dyn ExecutionPlan>) -> EngineResult<AggregateExec> {
+    pub(super) fn over(&self, joined: Arc<dyn ExecutionPlan>) -> DFResult<AggregateExec> {
         AggregateExec::try_new(
             AggregateMode::Partial,
             self.group_by.clone(),
@@ -78,13 +78,13 @@ impl AggregatePlan {
         self.joined.has_any(dimension) || self.keys.iter().any(|key| key.dimension == dimension)
     }
 
-    fn evaluated(&self, arguments: &Arguments, batch: &RecordBatch) -> EngineResult<Vec<ArrayRef>> {
+    fn evaluated(&self, arguments: &Arguments, batch: &RecordBatch) -> DFResult<Vec<ArrayRef>> {
         let rows = batch.num_rows();
         arguments.values.iter().map(|value| value.evaluate(batch)?.into_array(rows)).collect()
     }
 }
 
-fn condition(filter: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> EngineResult<BooleanArray> {
+fn condition(filter: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<BooleanArray> {
     let values = filter.evaluate(batch)?.into_array(batch.num_rows())?;
     match values.as_boolean_opt() {
         Some(values) => Ok(values.clone()),
@@ -118,10 +118,10 @@ impl States {
         plan: &AggregatePlan,
         dimensions: &[Dimension],
         combinations: usize,
-    ) -> EngineResult<States> {
+    ) -> DFResult<States> {
         if plan.keys.is_empty() {
             let accumulators = plan.functions.iter().map(|function| function.create_accumulator());
-            return Ok(States::Plain(accumulators.collect::<EngineResult<_>>()?));
+            return Ok(States::Plain(accumulators.collect::<DFResult<_>>()?));
         }
         let mut digits = Vec::new();
         let mut weight = 1;
@@ -137,7 +137,7 @@ impl States {
             groups: vec![0; combinations],
             combinations: Vec::new(),
             indices: Vec::new(),
-            accumulators: accumulators.collect::<EngineResult<_>>()?,
+            accumulators: accumulators.collect::<DFResult<_>>()?,
         }))
     }
 
@@ -148,7 +148,7 @@ impl States {
         dimensions: &[Dimension],
         joined: &JoinedRows<'_>,
         reservation: &MemoryReservation,
-    ) -> EngineResult<()> {
+    ) -> DFResult<()> {
         match self {
             States::Plain(accumulators) => {
                 let batch = plan.joined.gather(dimensions, joined)?;
@@ -184,7 +184,7 @@ impl States {
         self,
         plan: &AggregatePlan,
         dimensions: &[Dimension],
-    ) -> EngineResult<Option<RecordBatch>> {
+    ) -> DFResult<Option<RecordBatch>> {
         let columns = match self {
             States::Plain(mut accumulators) => {
                 let mut columns = Vec::new();
@@ -229,7 +229,7 @@ impl GroupedStates {
         states + arrays * size_of::<u32>() + self.indices.capacity() * size_of::<usize>()
     }
 
-    fn finish(mut self, plan: &AggregatePlan, dimensions: &[Dimension]) -> EngineResult<Vec<ArrayRef>> {
+    fn finish(mut self, plan: &AggregatePlan, dimensions: &[Dimension]) -> DFResult<Vec<ArrayRef>> {
         let mut columns = Vec::with_capacity(plan.schema.fields().len());
         for key in &plan.keys {
             let digit = self.digits.iter().find(|(dimension, _)| *dimension == key.dimension);

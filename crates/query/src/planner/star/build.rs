@@ -7,7 +7,7 @@ use crate::planner::star::gather::JoinedColumns;
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::common::runtime::SpawnedTask;
-use datafusion::common::{Result as EngineResult, exec_datafusion_err};
+use datafusion::common::{Result as DFResult, exec_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -36,7 +36,7 @@ pub(super) async fn build(
     aggregate: Option<&AggregatePlan>,
     context: &Arc<TaskContext>,
     metrics: &ExecutionPlanMetricsSet,
-) -> EngineResult<Dimensions> {
+) -> DFResult<Dimensions> {
     let time = MetricBuilder::new(metrics).subset_time("build_time", 0);
     let _timer = time.timer();
     let reservation = Arc::new(MemoryConsumer::new("StarJoinExec").register(context.memory_pool()));
@@ -66,7 +66,7 @@ pub(super) async fn build(
         dimension.columns =
             collected.columns(&plans[at], |column| needed.has(at, column) || conditions.need(at, column))?;
     }
-    let bytes: EngineResult<usize> = all.iter().map(bytes).sum();
+    let bytes: DFResult<usize> = all.iter().map(bytes).sum();
     reservation.try_resize(bytes?)?;
     for (plan, dimension) in plans.iter().zip(&all) {
         MetricBuilder::new(metrics).counter(format!("{}_rows", plan.name), 0).add(dimension.rows);
@@ -79,11 +79,11 @@ pub(super) async fn build(
     Ok(Dimensions { all: Arc::new(all), combinations, is_empty, _reservation: reservation })
 }
 
-fn bytes(dimension: &Dimension) -> EngineResult<usize> {
+fn bytes(dimension: &Dimension) -> DFResult<usize> {
     let size = |array: &ArrayRef| Ok(array.to_data().get_slice_memory_size()?);
     let groups = dimension.groups.as_ref();
     let values = groups.into_iter().flat_map(|groups| &groups.values);
-    let arrays: EngineResult<usize> = dimension.columns.iter().chain(values).map(size).sum();
+    let arrays: DFResult<usize> = dimension.columns.iter().chain(values).map(size).sum();
     let codes = groups.map_or(0, |groups| groups.codes.len() * size_of::<u32>());
     Ok(arrays? + codes + dimension.keys.bytes())
 }

@@ -8,7 +8,7 @@ use crate::planner::star::gather::{JoinedColumns, JoinedRows, Origin};
 use crate::planner::star::probe::Probe;
 use datafusion::arrow::array::{AsArray, RecordBatch};
 use datafusion::arrow::datatypes::FieldRef;
-use datafusion::common::{Result as EngineResult, internal_datafusion_err};
+use datafusion::common::{Result as DFResult, internal_datafusion_err};
 use datafusion::physical_expr::PhysicalExpr;
 use std::sync::Arc;
 
@@ -31,12 +31,12 @@ impl Conditions {
         fields: &[FieldRef],
         origins: &[Origin],
         columns: &mut [Vec<usize>],
-    ) -> EngineResult<Conditions> {
+    ) -> DFResult<Conditions> {
         let condition = |expr: &Arc<dyn PhysicalExpr>| {
             let joined = JoinedColumns::new(std::iter::once(expr), fields, origins, columns);
             Ok(Condition { expr: joined.expr(expr)?, joined })
         };
-        exprs.iter().map(condition).collect::<EngineResult<_>>().map(Conditions)
+        exprs.iter().map(condition).collect::<DFResult<_>>().map(Conditions)
     }
 
     /// Returns true if they need rows of a dimension.
@@ -60,7 +60,7 @@ impl Conditions {
         dimensions: &[Dimension],
         batch: &RecordBatch,
         probe: &mut Probe,
-    ) -> EngineResult<()> {
+    ) -> DFResult<()> {
         for Condition { expr, joined } in &self.0 {
             if probe.selection().is_empty() {
                 return Ok(());

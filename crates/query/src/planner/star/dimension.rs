@@ -13,7 +13,7 @@ use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, new_empty_array};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::runtime::JoinSet;
-use datafusion::common::{Result as EngineResult, exec_datafusion_err};
+use datafusion::common::{Result as DFResult, exec_datafusion_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
@@ -88,11 +88,11 @@ impl Part {
         Part {
             key: Arc::clone(batch.column(plan.key)),
             columns: plan.columns.iter().map(|&column| Arc::clone(batch.column(column))).collect(),
-            groups: evaluated.collect::<EngineResult<_>>().ok(),
+            groups: evaluated.collect::<DFResult<_>>().ok(),
         }
     }
 
-    fn bytes(&self) -> EngineResult<usize> {
+    fn bytes(&self) -> DFResult<usize> {
         let arrays = self.columns.iter().chain([&self.key]).chain(self.groups.iter().flatten());
         let mut bytes = 0;
         for array in arrays {
@@ -108,7 +108,7 @@ pub(super) async fn collect(
     input: &Arc<dyn ExecutionPlan>,
     context: &Arc<TaskContext>,
     reservation: &Arc<MemoryReservation>,
-) -> EngineResult<DimensionBatches> {
+) -> DFResult<DimensionBatches> {
     let mut tasks = JoinSet::new();
     for partition in 0..input.output_partitioning().partition_count() {
         let mut rows = input.execute(partition, Arc::clone(context))?;
@@ -138,7 +138,7 @@ impl DimensionBatches {
         &self,
         plan: &DimensionPlan,
         reservation: &MemoryReservation,
-    ) -> EngineResult<Dimension> {
+    ) -> DFResult<Dimension> {
         let mut turn = Turn::begin();
         let mut range = KeyRange::default();
         let mut rows = 0;
@@ -175,7 +175,7 @@ impl DimensionBatches {
         rows: usize,
         wanted: LookupResult,
         turn: &mut Turn,
-    ) -> EngineResult<Option<KeyMap>> {
+    ) -> DFResult<Option<KeyMap>> {
         let mut builder = KeyMapBuilder::new(range, rows, wanted);
         for part in self.parts.iter().rev() {
             if !builder.push_before(&KeyColumn::of(&part.key)?) {
@@ -192,12 +192,12 @@ impl DimensionBatches {
         rows: usize,
         reservation: &MemoryReservation,
         turn: &mut Turn,
-    ) -> EngineResult<Option<GroupCodes>> {
+    ) -> DFResult<Option<GroupCodes>> {
         if plan.groups.is_empty() {
             return Ok(Some(GroupCodes { codes: Vec::new(), values: Vec::new(), count: 1 }));
         }
         let fields = plan.groups.iter().map(|group| group.return_field(&self.schema));
-        let schema = Arc::new(Schema::new(fields.collect::<EngineResult<Vec<_>>>()?));
+        let schema = Arc::new(Schema::new(fields.collect::<DFResult<Vec<_>>>()?));
         let mut interned = new_group_values(schema, &GroupOrdering::None)?;
         reservation.try_grow(rows * size_of::<u32>())?;
         let mut codes = Vec::with_capacity(rows);
@@ -220,7 +220,7 @@ impl DimensionBatches {
         &self,
         plan: &DimensionPlan,
         is_needed: impl Fn(usize) -> bool,
-    ) -> EngineResult<Vec<ArrayRef>> {
+    ) -> DFResult<Vec<ArrayRef>> {
         let all = plan.columns.iter().enumerate().map(|(at, &column)| {
             let arrays = || self.parts.iter().map(move |part| part.columns[at].as_ref());
             if self.parts.is_empty() || !is_needed(at) {
@@ -232,7 +232,7 @@ impl DimensionBatches {
     }
 
     /// Memory of all columns of all batches.
-    pub(super) fn bytes(&self) -> EngineResult<usize> {
+    pub(super) fn bytes(&self) -> DFResult<usize> {
         self.parts.iter().map(Part::bytes).sum()
     }
 }

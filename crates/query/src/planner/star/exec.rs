@@ -14,7 +14,7 @@ use datafusion::arrow::array::{RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::BatchCoalescer;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, SharedResult, Statistics, assert_eq_or_internal_err};
+use datafusion::common::{Result as DFResult, SharedResult, Statistics, assert_eq_or_internal_err};
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
@@ -63,7 +63,7 @@ pub(crate) struct StarJoinExec {
     built: Arc<OnceCell<SharedResult<Arc<Dimensions>>>>,
 }
 
-type Batches = std::pin::Pin<Box<dyn Stream<Item = EngineResult<RecordBatch>> + Send>>;
+type Batches = std::pin::Pin<Box<dyn Stream<Item = DFResult<RecordBatch>> + Send>>;
 
 impl StarJoinExec {
     /// Star join of `inputs`: the fact, and the dimensions behind it.
@@ -114,7 +114,7 @@ impl StarJoinExec {
         }
     }
 
-    async fn dimensions(&self, context: &Arc<TaskContext>) -> EngineResult<Arc<Dimensions>> {
+    async fn dimensions(&self, context: &Arc<TaskContext>) -> DFResult<Arc<Dimensions>> {
         let (fact, dimensions) = self.inputs.split_first().expect("a star join has a fact");
         let (plan, aggregate) = (&self.plan, self.aggregate.as_deref());
         let built = self.built.get_or_init(|| async {
@@ -126,7 +126,7 @@ impl StarJoinExec {
     }
 
     /// Starts a partition, once the dimensions are known.
-    async fn start(self, partition: usize, context: Arc<TaskContext>) -> EngineResult<Batches> {
+    async fn start(self, partition: usize, context: Arc<TaskContext>) -> DFResult<Batches> {
         let dimensions = self.dimensions(&context).await?;
         let Some(aggregate) = &self.aggregate else {
             return JoinStream::start(&self, &dimensions, partition, context);
@@ -154,7 +154,7 @@ impl StarJoinExec {
         combinations: usize,
         partition: usize,
         context: &Arc<TaskContext>,
-    ) -> EngineResult<Option<RecordBatch>> {
+    ) -> DFResult<Option<RecordBatch>> {
         let consumer = MemoryConsumer::new(format!("StarJoinExec[{partition}]"));
         let reservation = consumer.register(context.memory_pool());
         reservation.try_grow(combinations * size_of::<u32>())?;
@@ -225,7 +225,7 @@ impl JoinStream {
         dimensions: &Arc<Dimensions>,
         partition: usize,
         context: Arc<TaskContext>,
-    ) -> EngineResult<Batches> {
+    ) -> DFResult<Batches> {
         if dimensions.is_empty {
             return Ok(stream::empty().boxed());
         }
@@ -251,7 +251,7 @@ impl JoinStream {
     }
 
     /// Next batch of joined rows.
-    async fn next(&mut self) -> EngineResult<Option<RecordBatch>> {
+    async fn next(&mut self) -> DFResult<Option<RecordBatch>> {
         let mut turn = Turn::begin();
         loop {
             if let Some(batch) = self.coalescer.next_completed_batch() {
@@ -289,11 +289,11 @@ impl JoinStream {
         }
     }
 
-    fn output(&self, joined: &JoinedRows<'_>) -> EngineResult<RecordBatch> {
+    fn output(&self, joined: &JoinedRows<'_>) -> DFResult<RecordBatch> {
         let rows = self.plan.joined.gather(&self.dimensions.all, joined)?;
         let outputs = self.plan.outputs.iter();
         let columns = outputs.map(|output| output.evaluate(&rows)?.into_array(rows.num_rows()));
-        let columns = columns.collect::<EngineResult<Vec<_>>>()?;
+        let columns = columns.collect::<DFResult<Vec<_>>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
         Ok(RecordBatch::try_new_with_options(Arc::clone(&self.plan.schema), columns, &options)?)
     }
@@ -339,8 +339,8 @@ impl ExecutionPlan for StarJoinExec {
 
     fn apply_expressions(
         &self,
-        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         let groups = self.plan.dimensions.iter().flat_map(|dimension| &dimension.groups);
         let arguments = self.aggregate.iter().flat_map(|aggregate| &aggregate.arguments);
         let arguments = arguments.flat_map(|arguments| arguments.values.iter().chain(&arguments.filter));
@@ -354,7 +354,7 @@ impl ExecutionPlan for StarJoinExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
         _options: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         assert_eq_or_internal_err!(
             children.len(),
             self.inputs.len(),
@@ -367,15 +367,11 @@ impl ExecutionPlan for StarJoinExec {
     fn with_new_children(
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(Arc::new(StarJoinExec::new(Arc::clone(&self.plan), self.aggregate.clone(), children)))
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let batches = stream::once(self.clone().start(partition, context)).try_flatten();
         Ok(Box::pin(RecordBatchStreamAdapter::new(self.schema(), batches)))
     }
@@ -390,7 +386,7 @@ impl ExecutionPlan for StarJoinExec {
         &self,
         inputs: &[Arc<Statistics>],
         _arguments: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema());
         if let Some(fact) = inputs.first() {
             statistics.num_rows = fact.num_rows.to_inexact();

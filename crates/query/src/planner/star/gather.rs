@@ -6,7 +6,7 @@ use crate::planner::star::tree::{column, columns_of, replaced};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{FieldRef, Schema, SchemaRef};
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::physical_expr::PhysicalExpr;
 use std::sync::Arc;
 
@@ -75,7 +75,7 @@ impl JoinedColumns {
     }
 
     /// Expression of wide columns as one of these columns.
-    pub(super) fn expr(&self, expr: &Arc<dyn PhysicalExpr>) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    pub(super) fn expr(&self, expr: &Arc<dyn PhysicalExpr>) -> DFResult<Arc<dyn PhysicalExpr>> {
         replaced(expr, |of| Some(column(of.name(), self.wide.iter().position(|wide| *wide == of.index())?)))
     }
 
@@ -100,11 +100,7 @@ impl JoinedColumns {
     }
 
     /// Joined rows as a batch.
-    pub(super) fn gather(
-        &self,
-        dimensions: &[Dimension],
-        joined: &JoinedRows<'_>,
-    ) -> EngineResult<RecordBatch> {
+    pub(super) fn gather(&self, dimensions: &[Dimension], joined: &JoinedRows<'_>) -> DFResult<RecordBatch> {
         let JoinedRows { batch, selection, rows } = joined;
         // Each row of the fact once: a selection without gaps is the batch itself.
         let is_whole = selection.len() == batch.num_rows()

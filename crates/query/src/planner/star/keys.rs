@@ -11,7 +11,7 @@ use datafusion::arrow::array::{Array, AsArray};
 use datafusion::arrow::buffer::NullBuffer;
 use datafusion::arrow::datatypes::{DataType, Date32Type, Int8Type, Int16Type, Int32Type, Int64Type};
 use datafusion::common::hash_map::Entry;
-use datafusion::common::{HashMap, Result as EngineResult, internal_err};
+use datafusion::common::{HashMap, Result as DFResult, internal_err};
 
 /// Positions in the range of keys that are always mapped by position.
 const DENSE_KEYS_MIN: u64 = 1 << 20;
@@ -60,7 +60,7 @@ macro_rules! with_typed {
 
 impl<'a> KeyColumn<'a> {
     /// Key column of an array; an error if it is of another type.
-    pub(crate) fn of(array: &'a dyn Array) -> EngineResult<KeyColumn<'a>> {
+    pub(crate) fn of(array: &'a dyn Array) -> DFResult<KeyColumn<'a>> {
         let values = match array.data_type() {
             DataType::Int8 => KeyValues::Int8(array.as_primitive::<Int8Type>().values()),
             DataType::Int16 => KeyValues::Int16(array.as_primitive::<Int16Type>().values()),

@@ -16,7 +16,7 @@ use crate::planner::star::planned::{Arm, Star};
 use crate::planner::star::tree::{JoinTree, column};
 use datafusion::arrow::datatypes::{Field, Schema};
 use datafusion::common::config::ConfigOptions;
-use datafusion::common::{Result as EngineResult, internal_datafusion_err};
+use datafusion::common::{Result as DFResult, internal_datafusion_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::BinaryExpr;
@@ -38,7 +38,7 @@ pub(super) fn star_of(
     tree: &JoinTree,
     fact_rows_min: usize,
     config: &ConfigOptions,
-) -> EngineResult<Option<Star>> {
+) -> DFResult<Option<Star>> {
     if tree.edges.is_empty() || tree.inputs.iter().any(|input| input.boundedness().is_unbounded()) {
         return Ok(None);
     }
@@ -61,7 +61,7 @@ struct Sizes {
 
 impl Sizes {
     /// Sizes of the inputs; none if one is not known.
-    fn of(tree: &JoinTree) -> EngineResult<Option<Sizes>> {
+    fn of(tree: &JoinTree) -> DFResult<Option<Sizes>> {
         let statistics = StatisticsContext::new();
         let mut sizes = Sizes { rows: Vec::with_capacity(tree.inputs.len()), uniqueness: Vec::new() };
         for input in &tree.inputs {
@@ -172,7 +172,7 @@ struct JoinedInput {
 
 impl MatchedTree<'_> {
     /// Star around an input, without conditions.
-    fn rooted(&self, root: usize) -> EngineResult<Star> {
+    fn rooted(&self, root: usize) -> DFResult<Star> {
         let mut placed = vec![Origin::Fact(0); self.origins.len()];
         for (wide, &(input, at)) in self.origins.iter().enumerate() {
             if input == root {
@@ -202,7 +202,7 @@ impl MatchedTree<'_> {
     }
 
     /// Input with what lies behind it.
-    fn joined(&self, input: usize) -> EngineResult<JoinedInput> {
+    fn joined(&self, input: usize) -> DFResult<JoinedInput> {
         let own = (0..self.origins.len()).filter(|&column| self.origins[column].0 == input);
         let mut columns: Vec<usize> = own.collect();
         if self.spanning.steps[input].is_empty() {

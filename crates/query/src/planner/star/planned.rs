@@ -8,7 +8,7 @@ use crate::planner::star::exec::{StarJoinExec, StarPlan};
 use crate::planner::star::gather::{JoinedColumns, Origin};
 use crate::planner::star::sideways;
 use datafusion::arrow::datatypes::{FieldRef, SchemaRef};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
@@ -62,7 +62,7 @@ impl Star {
         outputs: &[Arc<dyn PhysicalExpr>],
         schema: SchemaRef,
         config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let needed = self.no_needs();
         self.operator((fields, outputs, schema), None, needed, config)
     }
@@ -74,9 +74,9 @@ impl Star {
         aggregate: Option<Arc<AggregatePlan>>,
         mut needed: NeededColumns,
         config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let joined = JoinedColumns::new(outputs.iter(), fields, &self.origins, &mut needed.columns);
-        let outputs = outputs.iter().map(|output| joined.expr(output)).collect::<EngineResult<_>>()?;
+        let outputs = outputs.iter().map(|output| joined.expr(output)).collect::<DFResult<_>>()?;
         let conditions = Conditions::new(&self.conditions, fields, &self.origins, &mut needed.columns)?;
         let (fact, filters) = self.with_filters(config)?;
         let mut inputs = vec![fact];
@@ -99,7 +99,7 @@ impl Star {
     fn with_filters(
         &self,
         config: &ConfigOptions,
-    ) -> EngineResult<(Arc<dyn ExecutionPlan>, Vec<Option<Arc<DynamicFilterPhysicalExpr>>>)> {
+    ) -> DFResult<(Arc<dyn ExecutionPlan>, Vec<Option<Arc<DynamicFilterPhysicalExpr>>>)> {
         let schema = self.fact.schema();
         let of_arm = |arm: &Arm| sideways::filter(schema.field(arm.keys[0]).name(), arm.keys[0]);
         let filters: Vec<_> = self.arms.iter().map(of_arm).collect();

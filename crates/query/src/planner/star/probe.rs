@@ -10,7 +10,7 @@
 use crate::planner::star::dimension::{Dimension, DimensionPlan};
 use crate::planner::star::keys::KeyColumn;
 use datafusion::arrow::array::{Array, BooleanArray, RecordBatch};
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::physical_plan::metrics::{Count, ExecutionPlanMetricsSet, MetricBuilder};
 use std::sync::Arc;
 
@@ -95,7 +95,7 @@ impl Probe {
     }
 
     /// Probes a batch; its joined rows come from [`Probe::next_chunk`].
-    pub(super) fn begin(&mut self, batch: &RecordBatch) -> EngineResult<()> {
+    pub(super) fn begin(&mut self, batch: &RecordBatch) -> DFResult<()> {
         self.batches += 1;
         if self.batches.is_multiple_of(BATCHES_OF_ORDER) {
             self.arrange();

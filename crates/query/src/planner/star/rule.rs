@@ -12,7 +12,7 @@ use crate::planner::star::planned::{NeededColumns, Star};
 use crate::planner::star::tree::{JoinTree, column, columns_of, replaced};
 use crate::postgres::overflow::checked;
 use crate::postgres::plan_expressions::changed_aggregate;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::physical_expr::PhysicalExpr;
@@ -41,7 +41,7 @@ impl PhysicalOptimizerRule for StarJoins {
         &self,
         plan: Arc<dyn ExecutionPlan>,
         config: &ConfigOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let planned = plan.transform_up(|node| match node.downcast_ref::<AggregateExec>() {
             Some(aggregate) => Ok(match star_join(aggregate, config)? {
                 Some(planned) => Transformed::yes(planned),
@@ -67,10 +67,7 @@ impl PhysicalOptimizerRule for StarJoins {
 }
 
 /// Plan of an aggregation over a star.
-fn star_join(
-    aggregate: &AggregateExec,
-    config: &ConfigOptions,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+fn star_join(aggregate: &AggregateExec, config: &ConfigOptions) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if aggregate.mode().input_mode() != AggregateInputMode::Raw || follows_order(aggregate) {
         return Ok(None);
     }
@@ -92,7 +89,7 @@ fn star_join(
 fn star_of_join(
     join: &Arc<dyn ExecutionPlan>,
     config: &ConfigOptions,
-) -> EngineResult<Option<Arc<dyn ExecutionPlan>>> {
+) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
     if join.output_ordering().is_some() {
         return Ok(None);
     }
@@ -120,7 +117,7 @@ fn aggregate_plan(
     tree: &JoinTree,
     star: &Star,
     needed: &mut NeededColumns,
-) -> EngineResult<Option<Arc<AggregatePlan>>> {
+) -> DFResult<Option<Arc<AggregatePlan>>> {
     let NeededColumns { columns, groups } = needed;
     let is_plain = *aggregate.mode() == AggregateMode::Partial
         && aggregate.limit_options().is_none()
@@ -145,7 +142,7 @@ fn aggregate_plan(
     }
     let mut arguments = Vec::new();
     for (function, filter) in aggregate.aggr_expr().iter().zip(aggregate.filter_expr()) {
-        let values = function.expressions().iter().map(wide).collect::<EngineResult<Vec<_>>>()?;
+        let values = function.expressions().iter().map(wide).collect::<DFResult<Vec<_>>>()?;
         arguments.push(Arguments { values, filter: filter.as_ref().map(wide).transpose()? });
     }
     let exprs = arguments.iter().flat_map(|arguments| arguments.values.iter().chain(&arguments.filter));
@@ -172,7 +169,7 @@ fn aggregate_plan(
 fn of_dimension(
     expr: &Arc<dyn PhysicalExpr>,
     star: &Star,
-) -> EngineResult<Option<(usize, Arc<dyn PhysicalExpr>)>> {
+) -> DFResult<Option<(usize, Arc<dyn PhysicalExpr>)>> {
     let mut dimensions = columns_of(expr).into_iter().map(|column| match star.origins[column] {
         Origin::Dimension { dimension, .. } => Some(dimension),
         Origin::Fact(_) => None,

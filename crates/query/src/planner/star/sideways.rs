@@ -24,7 +24,7 @@ use crate::planner::star::tree::column;
 use datafusion::arrow::array::{BooleanArray, RecordBatch};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Schema};
-use datafusion::common::{Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, DynamicFilterPhysicalExpr, Literal};
@@ -75,11 +75,11 @@ impl fmt::Display for KeySetExpr {
 }
 
 impl PhysicalExpr for KeySetExpr {
-    fn return_field(&self, _schema: &Schema) -> EngineResult<FieldRef> {
+    fn return_field(&self, _schema: &Schema) -> DFResult<FieldRef> {
         Ok(Arc::new(Field::new("is_key", DataType::Boolean, false)))
     }
 
-    fn evaluate(&self, batch: &RecordBatch) -> EngineResult<ColumnarValue> {
+    fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         let values = self.column.evaluate(batch)?.into_array(batch.num_rows())?;
         let keys = KeyColumn::of(&values)?;
         let found = BooleanBuffer::collect_bool(batch.num_rows(), |row| {
@@ -95,7 +95,7 @@ impl PhysicalExpr for KeySetExpr {
     fn with_new_children(
         self: Arc<Self>,
         mut children: Vec<Arc<dyn PhysicalExpr>>,
-    ) -> EngineResult<Arc<dyn PhysicalExpr>> {
+    ) -> DFResult<Arc<dyn PhysicalExpr>> {
         let column = children.pop().unwrap_or_else(|| Arc::clone(&self.column));
         Ok(Arc::new(KeySetExpr { column, keys: Arc::clone(&self.keys), name: self.name.clone() }))
     }
@@ -117,7 +117,7 @@ pub(crate) fn publish(
     keys: &Arc<KeyMap>,
     data_type: &DataType,
     name: &str,
-) -> EngineResult<()> {
+) -> DFResult<()> {
     let [key] = filter.children()[..] else {
         return internal_err!("the filter of dimension {name} has another number of columns than one");
     };
@@ -141,7 +141,7 @@ pub(crate) fn publish(
 }
 
 /// Smallest and largest key as values of a type; `None` if it has no value between them.
-fn bounds(keys: &KeyMap, data_type: &DataType) -> EngineResult<Option<(ScalarValue, ScalarValue)>> {
+fn bounds(keys: &KeyMap, data_type: &DataType) -> DFResult<Option<(ScalarValue, ScalarValue)>> {
     let Some((min, max)) = keys.bounds() else { return Ok(None) };
     let (least, greatest) = match data_type {
         DataType::Int8 => (i64::from(i8::MIN), i64::from(i8::MAX)),
@@ -153,7 +153,7 @@ fn bounds(keys: &KeyMap, data_type: &DataType) -> EngineResult<Option<(ScalarVal
     if min > max {
         return Ok(None);
     }
-    let value = |key: i64| -> EngineResult<ScalarValue> {
+    let value = |key: i64| -> DFResult<ScalarValue> {
         match data_type {
             // Days are the one type that integers are not cast to; the value is within its range.
             DataType::Date32 => Ok(ScalarValue::Date32(Some(key as i32))),

@@ -13,7 +13,7 @@ use crate::planner::star::keys::{is_integer, is_key_type};
 use crate::postgres::overflow::checked;
 use datafusion::arrow::datatypes::{DataType, FieldRef};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{JoinSide, JoinType, NullEquality, Result as EngineResult, internal_datafusion_err};
+use datafusion::common::{JoinSide, JoinType, NullEquality, Result as DFResult, internal_datafusion_err};
 use datafusion::logical_expr::Operator;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Column};
@@ -47,7 +47,7 @@ pub(super) struct JoinTree {
 
 impl JoinTree {
     /// Tree of a plan; an input alone if it is none.
-    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<JoinTree> {
+    pub(super) fn of(plan: &Arc<dyn ExecutionPlan>) -> DFResult<JoinTree> {
         if let Some(join) = plan.downcast_ref::<HashJoinExec>()
             && let Some(tree) = joined(join)?
         {
@@ -69,7 +69,7 @@ impl JoinTree {
     }
 
     /// Tree of a plan without joins.
-    fn without_joins(plan: &Arc<dyn ExecutionPlan>) -> EngineResult<JoinTree> {
+    fn without_joins(plan: &Arc<dyn ExecutionPlan>) -> DFResult<JoinTree> {
         let tree = JoinTree::of(plan)?;
         Ok(if tree.edges.is_empty() { tree } else { JoinTree::leaf(plan) })
     }
@@ -98,7 +98,7 @@ pub(super) fn column(name: &str, index: usize) -> Arc<dyn PhysicalExpr> {
 pub(super) fn replaced(
     expr: &Arc<dyn PhysicalExpr>,
     mut by: impl FnMut(&Column) -> Option<Arc<dyn PhysicalExpr>>,
-) -> EngineResult<Arc<dyn PhysicalExpr>> {
+) -> DFResult<Arc<dyn PhysicalExpr>> {
     let replaced = Arc::clone(expr).transform_down(|node| {
         let Some(column) = node.downcast_ref::<Column>() else { return Ok(Transformed::no(node)) };
         let by = by(column).ok_or_else(|| internal_datafusion_err!("a star join has no column {column}"))?;
@@ -116,7 +116,7 @@ pub(super) fn columns_of(expr: &Arc<dyn PhysicalExpr>) -> Vec<usize> {
     columns
 }
 
-fn projected(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
+fn projected(projection: &ProjectionExec) -> DFResult<Option<JoinTree>> {
     if projection.expr().iter().any(|column| is_volatile(&column.expr)) {
         return Ok(None);
     }
@@ -129,13 +129,13 @@ fn projected(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
         let expr = checked(Arc::clone(&output.expr), &schema)?.data;
         replaced(&expr, |column| below.outputs.get(column.index()).cloned())
     });
-    let outputs = outputs.collect::<EngineResult<_>>()?;
+    let outputs = outputs.collect::<DFResult<_>>()?;
     Ok(Some(JoinTree { outputs, ..below }))
 }
 
 /// Projection that gives columns and widening casts of columns as an input without the casts: so keys are
 /// probed as they are stored.
-fn casting(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
+fn casting(projection: &ProjectionExec) -> DFResult<Option<JoinTree>> {
     let schema = projection.input().schema();
     let types: Vec<DataType> = schema.fields().iter().map(|field| field.data_type().clone()).collect();
     let exprs = projection.expr().iter().map(|output| &output.expr);
@@ -156,12 +156,12 @@ fn casting(projection: &ProjectionExec) -> EngineResult<Option<JoinTree>> {
     let outputs = exprs.map(|expr| {
         replaced(expr, |of| Some(column(of.name(), columns.iter().position(|stored| *stored == of.index())?)))
     });
-    let outputs = outputs.collect::<EngineResult<_>>()?;
+    let outputs = outputs.collect::<DFResult<_>>()?;
     let (edges, conditions) = (Vec::new(), Vec::new());
     Ok(Some(JoinTree { inputs: vec![Arc::new(input)], edges, conditions, outputs }))
 }
 
-fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
+fn joined(join: &HashJoinExec) -> DFResult<Option<JoinTree>> {
     let exists = match join.join_type() {
         JoinType::Inner => None,
         JoinType::RightSemi => Some(0),
@@ -186,7 +186,7 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
     let width: usize = left.inputs.iter().map(|input| input.schema().fields().len()).sum();
     let shift =
         |expr: &Arc<dyn PhysicalExpr>| replaced(expr, |of| Some(column(of.name(), of.index() + width)));
-    let right_outputs = right.outputs.iter().map(shift).collect::<EngineResult<Vec<_>>>()?;
+    let right_outputs = right.outputs.iter().map(shift).collect::<DFResult<Vec<_>>>()?;
     let inputs: Vec<_> = left.inputs.into_iter().chain(right.inputs).collect();
     let types: Vec<DataType> = fields(&inputs).iter().map(|field| field.data_type().clone()).collect();
     let (mut edges, mut conditions) = (left.edges, left.conditions);
@@ -230,10 +230,7 @@ fn joined(join: &HashJoinExec) -> EngineResult<Option<JoinTree>> {
 }
 
 /// Key of a side of a join as an expression of wide columns.
-fn placed(
-    key: &Arc<dyn PhysicalExpr>,
-    outputs: &[Arc<dyn PhysicalExpr>],
-) -> EngineResult<Arc<dyn PhysicalExpr>> {
+fn placed(key: &Arc<dyn PhysicalExpr>, outputs: &[Arc<dyn PhysicalExpr>]) -> DFResult<Arc<dyn PhysicalExpr>> {
     replaced(key, |column| outputs.get(column.index()).cloned())
 }
 

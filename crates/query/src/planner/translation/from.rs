@@ -8,7 +8,7 @@ use crate::parser::statement::query_of;
 use crate::schema_names::{
     CATALOG, CHANGES_SCHEMA, INFORMATION_INNER, INFORMATION_SCHEMA, PG_CATALOG, SUBSCRIPTIONS_SCHEMA,
 };
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, SetExpr, Statement, TableAlias,
     TableAliasColumnDef, TableFactor, Value as Literal,
@@ -139,7 +139,7 @@ pub(super) fn numbered(factor: &mut TableFactor) {
 
 /// Parses the first item of a FROM.
 pub(super) fn first_factor(text: &str) -> Option<TableFactor> {
-    let EngineStatement::Statement(statement) = query_of(text).ok()? else { return None };
+    let DFStatement::Statement(statement) = query_of(text).ok()? else { return None };
     let Statement::Query(mut query) = *statement else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };
     (!select.from.is_empty()).then(|| select.from.swap_remove(0).relation)

@@ -12,7 +12,7 @@
 
 use super::build::null;
 use crate::parser::statement::query_of;
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     BinaryOperator, Expr, Ident, Query, SelectItem, SetExpr, Statement, TableAliasColumnDef, TableFactor,
     UnaryOperator,
@@ -125,7 +125,7 @@ fn exists(values: &[Expr], query: Box<Query>, maybe: bool) -> Option<Expr> {
 
 /// Parses an expression.
 fn parsed(text: &str) -> Option<Expr> {
-    let EngineStatement::Statement(statement) = query_of(&format!("SELECT {text}")).ok()? else {
+    let DFStatement::Statement(statement) = query_of(&format!("SELECT {text}")).ok()? else {
         return None;
     };
     let Statement::Query(mut query) = *statement else { return None };

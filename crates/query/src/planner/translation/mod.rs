@@ -49,7 +49,7 @@ mod operators;
 mod types;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
-use datafusion::sql::parser::Statement as EngineStatement;
+use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem,
@@ -116,9 +116,9 @@ fn aggregate_of_json(name: &str) -> Option<JsonType> {
 }
 
 /// Rewrites a statement.
-pub(crate) fn translate(statement: &mut EngineStatement) {
+pub(crate) fn translate(statement: &mut DFStatement) {
     match statement {
-        EngineStatement::Statement(statement) => {
+        DFStatement::Statement(statement) => {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
@@ -127,7 +127,7 @@ pub(crate) fn translate(statement: &mut EngineStatement) {
                 walk_mut(statement, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
             debug_assert!(visited.is_continue());
         }
-        EngineStatement::Explain(explain) => translate(&mut explain.statement),
+        DFStatement::Explain(explain) => translate(&mut explain.statement),
         _ => {}
     }
 }
@@ -636,7 +636,7 @@ fn list_of_rows(query: &Query) -> Option<Expr> {
     let ordered = query.order_by.is_some() && query.limit_clause.is_none() && query.fetch.is_none();
     let all = if ordered { format!(" LIMIT {}", i64::MAX >> 1) } else { String::new() };
     let text = format!("SELECT array_agg(\"rows\".\"x\") FROM ({query}{all}) AS \"rows\"(\"x\")");
-    let EngineStatement::Statement(statement) = query_of(&text).ok()? else { return None };
+    let DFStatement::Statement(statement) = query_of(&text).ok()? else { return None };
     let Statement::Query(outer) = *statement else { return None };
     Some(Expr::Subquery(outer))
 }

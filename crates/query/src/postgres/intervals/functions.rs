@@ -11,7 +11,7 @@ use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, DurationMicrosecondType, Float64Type, Int64Type,
     IntervalMonthDayNano, IntervalMonthDayNanoType, TimeUnit,
 };
-use datafusion::common::{Result as EngineResult, plan_err};
+use datafusion::common::{Result as DFResult, plan_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -104,7 +104,7 @@ impl ScalarUDFImpl for Function {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         match (self.kind, arguments) {
             (IntervalFunction::OfDuration, [_]) => Ok(vec![DURATION]),
             (IntervalFunction::Times | IntervalFunction::DividedBy, [span, _]) if is_span(span) => {
@@ -129,7 +129,7 @@ impl ScalarUDFImpl for Function {
         }
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(match self.kind {
             IntervalFunction::Extent => EXTENT,
             IntervalFunction::Text => DataType::Utf8,
@@ -137,12 +137,12 @@ impl ScalarUDFImpl for Function {
         })
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let arrays: Vec<ArrayRef> = arguments
             .args
             .iter()
             .map(|argument| argument.to_array(arguments.number_rows))
-            .collect::<EngineResult<_>>()?;
+            .collect::<DFResult<_>>()?;
         if self.kind == IntervalFunction::OfDuration {
             let micros = cast(&arrays[0], &DURATION)?;
             return of_micros(micros.as_primitive::<DurationMicrosecondType>()).map(ColumnarValue::Array);
@@ -158,9 +158,7 @@ impl ScalarUDFImpl for Function {
                 Some(interval) => values::justified(interval, hours, days).map(Some).ok_or_else(out_of_range),
                 None => Ok(None),
             });
-            Ok(ColumnarValue::Array(Arc::new(
-                justified.collect::<EngineResult<IntervalMonthDayNanoArray>>()?,
-            )))
+            Ok(ColumnarValue::Array(Arc::new(justified.collect::<DFResult<IntervalMonthDayNanoArray>>()?)))
         };
         match self.kind {
             IntervalFunction::Times | IntervalFunction::DividedBy => {
@@ -206,7 +204,7 @@ fn written(interval: IntervalMonthDayNano) -> String {
     text
 }
 
-fn parse(texts: &StringArray) -> EngineResult<ColumnarValue> {
+fn parse(texts: &StringArray) -> DFResult<ColumnarValue> {
     let parsed = texts.iter().map(|text| match text {
         Some(text) => Interval::parse(text).map(|interval| Some(interval.to_arrow())).map_err(|error| {
             external(match error {
@@ -220,11 +218,11 @@ fn parse(texts: &StringArray) -> EngineResult<ColumnarValue> {
         }),
         None => Ok(None),
     });
-    Ok(ColumnarValue::Array(Arc::new(parsed.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+    Ok(ColumnarValue::Array(Arc::new(parsed.collect::<DFResult<IntervalMonthDayNanoArray>>()?)))
 }
 
 /// Interval of years, months, weeks, days, hours, minutes and seconds.
-fn make(arrays: &[ArrayRef], rows: usize) -> EngineResult<ColumnarValue> {
+fn make(arrays: &[ArrayRef], rows: usize) -> DFResult<ColumnarValue> {
     let made = (0..rows).map(|row| {
         if arrays.iter().any(|array| array.is_null(row)) {
             return Ok(None);
@@ -242,22 +240,22 @@ fn make(arrays: &[ArrayRef], rows: usize) -> EngineResult<ColumnarValue> {
         };
         interval().map(|interval| Some(interval.to_arrow())).ok_or_else(out_of_range)
     });
-    Ok(ColumnarValue::Array(Arc::new(made.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+    Ok(ColumnarValue::Array(Arc::new(made.collect::<DFResult<IntervalMonthDayNanoArray>>()?)))
 }
 
-pub(super) fn of_micros(durations: &DurationMicrosecondArray) -> EngineResult<ArrayRef> {
+pub(super) fn of_micros(durations: &DurationMicrosecondArray) -> DFResult<ArrayRef> {
     let intervals = durations.iter().map(|micros| match micros {
         Some(micros) => values::of_micros(micros).map(Some).ok_or_else(out_of_range),
         None => Ok(None),
     });
-    Ok(Arc::new(intervals.collect::<EngineResult<IntervalMonthDayNanoArray>>()?))
+    Ok(Arc::new(intervals.collect::<DFResult<IntervalMonthDayNanoArray>>()?))
 }
 
 fn times(
     intervals: &IntervalMonthDayNanoArray,
     numbers: &ArrayRef,
     divided: bool,
-) -> EngineResult<ColumnarValue> {
+) -> DFResult<ColumnarValue> {
     let numbers = numbers.as_primitive::<Float64Type>();
     let scaled = intervals.iter().zip(numbers).map(|pair| {
         let (Some(interval), Some(number)) = pair else { return Ok(None) };
@@ -267,5 +265,5 @@ fn times(
         let scale = |field: f64| if divided { field / number } else { field * number };
         values::scaled(interval, scale).map(Some).ok_or_else(out_of_range)
     });
-    Ok(ColumnarValue::Array(Arc::new(scaled.collect::<EngineResult<IntervalMonthDayNanoArray>>()?)))
+    Ok(ColumnarValue::Array(Arc::new(scaled.collect::<DFResult<IntervalMonthDayNanoArray>>()?)))
 }

@@ -24,7 +24,7 @@ mod values;
 use datafusion::arrow::array::{ArrayRef, AsArray};
 use datafusion::arrow::compute;
 use datafusion::arrow::datatypes::{DataType, IntervalUnit, TimeUnit};
-use datafusion::common::{DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF, cast};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
@@ -42,13 +42,13 @@ pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
 }
 
 /// Intervals of differences of timestamps.
-pub(crate) fn of_differences(differences: &ArrayRef) -> EngineResult<ArrayRef> {
+pub(crate) fn of_differences(differences: &ArrayRef) -> DFResult<ArrayRef> {
     let micros = compute::cast(differences, &DataType::Duration(TimeUnit::Microsecond))?;
     functions::of_micros(micros.as_primitive())
 }
 
 /// Strings of intervals, or of differences of timestamps.
-pub(crate) fn texts_of(array: &ArrayRef) -> EngineResult<ArrayRef> {
+pub(crate) fn texts_of(array: &ArrayRef) -> DFResult<ArrayRef> {
     let intervals = match array.data_type() {
         DataType::Duration(_) => of_differences(array)?,
         _ => compute::cast(array, &INTERVAL)?,
@@ -65,7 +65,7 @@ impl ExprPlanner for IntervalOperators {
         &self,
         mut raw: RawBinaryExpr,
         schema: &DFSchema,
-    ) -> EngineResult<PlannerResult<RawBinaryExpr>> {
+    ) -> DFResult<PlannerResult<RawBinaryExpr>> {
         let (Ok(left), Ok(right)) = (raw.left.get_type(schema), raw.right.get_type(schema)) else {
             return Ok(PlannerResult::Original(raw));
         };
@@ -108,7 +108,7 @@ impl ExprPlanner for IntervalOperators {
         })
     }
 
-    fn plan_extract(&self, arguments: Vec<Expr>) -> EngineResult<PlannerResult<Vec<Expr>>> {
+    fn plan_extract(&self, arguments: Vec<Expr>) -> DFResult<PlannerResult<Vec<Expr>>> {
         Ok(PlannerResult::Planned(overloads::extraction().call(arguments)))
     }
 }

@@ -15,7 +15,7 @@ use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Field, FieldRef, Int64Type, IntervalMonthDayNano,
     IntervalMonthDayNanoType,
 };
-use datafusion::common::{Result as EngineResult, ScalarValue, internal_err, not_impl_err};
+use datafusion::common::{Result as DFResult, ScalarValue, internal_err, not_impl_err};
 use datafusion::functions::datetime::{date_part, date_trunc};
 use datafusion::functions_aggregate::average::avg_udaf;
 use datafusion::functions_aggregate::sum::sum_udaf;
@@ -88,7 +88,7 @@ fn part_type(unit: &str) -> DataType {
 }
 
 /// Types to which DataFusion's function coerces its arguments.
-fn coerced<F: UDFCoercionExt>(arguments: &[DataType], function: &F) -> EngineResult<Vec<DataType>> {
+fn coerced<F: UDFCoercionExt>(arguments: &[DataType], function: &F) -> DFResult<Vec<DataType>> {
     let fields: Vec<FieldRef> =
         arguments.iter().map(|of| Arc::new(Field::new("argument", of.clone(), true))).collect();
     Ok(fields_with_udf(&fields, function)?.iter().map(|field| field.data_type().clone()).collect())
@@ -114,14 +114,14 @@ impl ScalarUDFImpl for OfSpan {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         match arguments {
             [_, of] if is_span(of) => Ok(vec![DataType::Utf8, INTERVAL]),
             other => coerced(other, self.inner.as_ref()),
         }
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [_, of] if is_interval(of) && self.extracts => Ok(part_type("second")),
             [_, of] if is_interval(of) => Ok(INTERVAL),
@@ -129,7 +129,7 @@ impl ScalarUDFImpl for OfSpan {
         }
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         match arguments.arg_fields {
             [_, of] if is_interval(of.data_type()) => {
                 let of = match (self.extracts, arguments.scalar_arguments.first()) {
@@ -143,7 +143,7 @@ impl ScalarUDFImpl for OfSpan {
         }
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let [unit, interval] = arguments.args.as_slice() else {
             return internal_err!("{} expects two arguments", self.name());
         };
@@ -161,7 +161,7 @@ impl ScalarUDFImpl for OfSpan {
             });
             let factor = 10_i128.pow(6_u32.saturating_sub(u32::from(scale.unsigned_abs())));
             let parts = parts.map(|part| part.map(|part| part.map(|part| part / factor)));
-            let parts = parts.collect::<EngineResult<Decimal128Array>>()?;
+            let parts = parts.collect::<DFResult<Decimal128Array>>()?;
             let of = arguments.return_field.data_type().clone();
             return Ok(ColumnarValue::Array(Arc::new(parts.with_data_type(of))));
         }
@@ -169,8 +169,7 @@ impl ScalarUDFImpl for OfSpan {
             (Some(unit), Some(interval)) => values::truncated(interval, unit).map(Some),
             _ => Ok(None),
         });
-        let truncated: EngineResult<datafusion::arrow::array::IntervalMonthDayNanoArray> =
-            truncated.collect();
+        let truncated: DFResult<datafusion::arrow::array::IntervalMonthDayNanoArray> = truncated.collect();
         Ok(ColumnarValue::Array(Arc::new(truncated?)))
     }
 }
@@ -183,7 +182,7 @@ struct SpanAggregate {
 }
 
 impl SpanAggregate {
-    fn own(&self, arguments: &AccumulatorArgs<'_>) -> EngineResult<Option<Box<dyn Accumulator>>> {
+    fn own(&self, arguments: &AccumulatorArgs<'_>) -> DFResult<Option<Box<dyn Accumulator>>> {
         if !arguments.expr_fields.first().is_some_and(|field| is_interval(field.data_type())) {
             return Ok(None);
         }
@@ -203,38 +202,35 @@ impl AggregateUDFImpl for SpanAggregate {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         match arguments {
             [of] if is_interval(of) => Ok(vec![INTERVAL]),
             other => coerced(other, self.inner.as_ref()),
         }
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [of] if is_interval(of) => Ok(INTERVAL),
             other => self.inner.return_type(other),
         }
     }
 
-    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> EngineResult<Box<dyn Accumulator>> {
+    fn accumulator(&self, arguments: AccumulatorArgs<'_>) -> DFResult<Box<dyn Accumulator>> {
         match self.own(&arguments)? {
             Some(own) => Ok(own),
             None => self.inner.accumulator(arguments),
         }
     }
 
-    fn create_sliding_accumulator(
-        &self,
-        arguments: AccumulatorArgs<'_>,
-    ) -> EngineResult<Box<dyn Accumulator>> {
+    fn create_sliding_accumulator(&self, arguments: AccumulatorArgs<'_>) -> DFResult<Box<dyn Accumulator>> {
         match self.own(&arguments)? {
             Some(own) => Ok(own),
             None => self.inner.create_sliding_accumulator(arguments),
         }
     }
 
-    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> EngineResult<Vec<FieldRef>> {
+    fn state_fields(&self, arguments: StateFieldsArgs<'_>) -> DFResult<Vec<FieldRef>> {
         if !arguments.input_fields.first().is_some_and(|field| is_interval(field.data_type())) {
             return self.inner.state_fields(arguments);
         }
@@ -255,7 +251,7 @@ impl AggregateUDFImpl for SpanAggregate {
     fn create_groups_accumulator(
         &self,
         arguments: AccumulatorArgs<'_>,
-    ) -> EngineResult<Box<dyn GroupsAccumulator>> {
+    ) -> DFResult<Box<dyn GroupsAccumulator>> {
         self.inner.create_groups_accumulator(arguments)
     }
 
@@ -302,12 +298,12 @@ impl SpanSum {
 }
 
 impl Accumulator for SpanSum {
-    fn update_batch(&mut self, arrays: &[ArrayRef]) -> EngineResult<()> {
+    fn update_batch(&mut self, arrays: &[ArrayRef]) -> DFResult<()> {
         arrays.first().into_iter().for_each(|array| self.add(array, 1));
         Ok(())
     }
 
-    fn retract_batch(&mut self, arrays: &[ArrayRef]) -> EngineResult<()> {
+    fn retract_batch(&mut self, arrays: &[ArrayRef]) -> DFResult<()> {
         arrays.first().into_iter().for_each(|array| self.add(array, -1));
         Ok(())
     }
@@ -316,7 +312,7 @@ impl Accumulator for SpanSum {
         true
     }
 
-    fn evaluate(&mut self) -> EngineResult<ScalarValue> {
+    fn evaluate(&mut self) -> DFResult<ScalarValue> {
         if self.count == 0 {
             return Ok(ScalarValue::IntervalMonthDayNano(None));
         }
@@ -328,7 +324,7 @@ impl Accumulator for SpanSum {
         size_of::<SpanSum>()
     }
 
-    fn state(&mut self) -> EngineResult<Vec<ScalarValue>> {
+    fn state(&mut self) -> DFResult<Vec<ScalarValue>> {
         Ok(vec![
             ScalarValue::from(self.months),
             ScalarValue::from(self.days),
@@ -337,7 +333,7 @@ impl Accumulator for SpanSum {
         ])
     }
 
-    fn merge_batch(&mut self, states: &[ArrayRef]) -> EngineResult<()> {
+    fn merge_batch(&mut self, states: &[ArrayRef]) -> DFResult<()> {
         let [months, days, nanoseconds, count] = states else {
             return internal_err!("the state of a sum of intervals has four fields");
         };

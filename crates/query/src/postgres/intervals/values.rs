@@ -2,7 +2,7 @@
 
 use crate::error::{Error, external};
 use datafusion::arrow::datatypes::IntervalMonthDayNano;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 
 const DAYS_PER_MONTH: i64 = 30;
 pub(super) const NANOS_PER_MICRO: i64 = 1_000;
@@ -59,7 +59,7 @@ pub(super) fn part_scale(unit: &str) -> u8 {
 }
 
 /// Field of an interval as EXTRACT has it, in millionths; a year has 365.25 days in its EPOCH, and a month 30.
-pub(super) fn part(interval: IntervalMonthDayNano, unit: &str) -> EngineResult<i128> {
+pub(super) fn part(interval: IntervalMonthDayNano, unit: &str) -> DFResult<i128> {
     const MILLION: i128 = 1_000_000;
     let (years, months) = (i128::from(interval.months / 12), i128::from(interval.months % 12));
     let micros = i128::from(interval.nanoseconds / NANOS_PER_MICRO);
@@ -96,7 +96,7 @@ pub(super) fn part(interval: IntervalMonthDayNano, unit: &str) -> EngineResult<i
 }
 
 /// Interval down to a unit, as `date_trunc` has it.
-pub(super) fn truncated(interval: IntervalMonthDayNano, unit: &str) -> EngineResult<IntervalMonthDayNano> {
+pub(super) fn truncated(interval: IntervalMonthDayNano, unit: &str) -> DFResult<IntervalMonthDayNano> {
     let IntervalMonthDayNano { months, days, nanoseconds } = interval;
     let years = |years: i32| IntervalMonthDayNano::new(months / (12 * years) * (12 * years), 0, 0);
     let time = |nanos: i64| IntervalMonthDayNano::new(months, days, nanoseconds / nanos * nanos);

@@ -19,7 +19,7 @@ use datafusion::arrow::datatypes::{
     IntervalMonthDayNanoType, IntervalUnit, TimeUnit, TimestampMicrosecondType,
 };
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -78,7 +78,7 @@ impl ScalarUDFImpl for Function {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         let count = match self.kind {
             JsonFunction::ToJson | JsonFunction::OfList | JsonFunction::OfPairs => arguments.len() == 1,
             JsonFunction::Pair => arguments.len() == 2,
@@ -92,27 +92,27 @@ impl ScalarUDFImpl for Function {
         Err(external(Error::coded("42883", message)))
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn return_field_from_args(&self, _arguments: ReturnFieldArgs<'_>) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, _arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         Ok(self.json.field(&self.name))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays: Vec<ArrayRef> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let values: Vec<(&dyn Array, &Field)> =
             arrays.iter().map(AsRef::as_ref).zip(arguments.arg_fields.iter().map(AsRef::as_ref)).collect();
-        let built = (0..rows).map(|row| self.row(&values, row)).collect::<EngineResult<StringArray>>()?;
+        let built = (0..rows).map(|row| self.row(&values, row)).collect::<DFResult<StringArray>>()?;
         Ok(ColumnarValue::Array(Arc::new(built)))
     }
 }
 
 impl Function {
-    fn row(&self, values: &[(&dyn Array, &Field)], row: usize) -> EngineResult<Option<String>> {
+    fn row(&self, values: &[(&dyn Array, &Field)], row: usize) -> DFResult<Option<String>> {
         let mut out = String::new();
         match (self.kind, values) {
             (JsonFunction::ToJson | JsonFunction::OfList | JsonFunction::OfPairs, [(array, _)])
@@ -146,7 +146,7 @@ impl Function {
         }
     }
 
-    fn object(&self, values: &[(&dyn Array, &Field)], row: usize, out: &mut String) -> EngineResult<()> {
+    fn object(&self, values: &[(&dyn Array, &Field)], row: usize, out: &mut String) -> DFResult<()> {
         let (pairs, []) = values.as_chunks::<2>() else {
             let message = "argument list must have even number of elements";
             return Err(external(Error::coded("22023", message)));
@@ -170,7 +170,7 @@ fn pair(
     argument: usize,
     row: usize,
     out: &mut String,
-) -> EngineResult<()> {
+) -> DFResult<()> {
     if is_null(*key, row) {
         return Err(external(Error::coded("22023", format!("argument {argument} cannot be null"))));
     }
@@ -186,7 +186,7 @@ fn pair(
 }
 
 /// Joins the JSON in a list of strings.
-fn joined(list: &dyn Array, row: usize, (open, close): (&str, &str), out: &mut String) -> EngineResult<()> {
+fn joined(list: &dyn Array, row: usize, (open, close): (&str, &str), out: &mut String) -> DFResult<()> {
     let Some(lists) = list.as_list_opt::<i32>() else { return internal_err!("a list expected") };
     let texts = lists.value(row);
     let Some(texts) = texts.as_string_opt::<i32>() else {
@@ -219,7 +219,7 @@ fn is_null(array: &dyn Array, row: usize) -> bool {
 }
 
 /// Appends a value as JSON.
-fn append(array: &dyn Array, field: &Field, row: usize, out: &mut String) -> EngineResult<()> {
+fn append(array: &dyn Array, field: &Field, row: usize, out: &mut String) -> DFResult<()> {
     if is_null(array, row) {
         out.push_str("null");
         return Ok(());
@@ -283,7 +283,7 @@ fn append(array: &dyn Array, field: &Field, row: usize, out: &mut String) -> Eng
     Ok(())
 }
 
-fn append_list(elements: &ArrayRef, field: &Field, out: &mut String) -> EngineResult<()> {
+fn append_list(elements: &ArrayRef, field: &Field, out: &mut String) -> DFResult<()> {
     out.push('[');
     for row in 0..elements.len() {
         if row > 0 {
@@ -315,7 +315,7 @@ fn append_double(value: f64, scientific: &str, digits_max: i32, out: &mut String
 }
 
 /// Appends a timestamp in ISO 8601: `2024-01-01T12:00:00+01:00`.
-fn append_time(micros: i64, zone: Option<&str>, out: &mut String) -> EngineResult<()> {
+fn append_time(micros: i64, zone: Option<&str>, out: &mut String) -> DFResult<()> {
     let out_of_range = || external(Error::coded("22008", "timestamp out of range"));
     let wall = match zone {
         Some(zone) => Zone::new(zone).map_err(external)?.wall(micros).ok_or_else(out_of_range)?,

@@ -2,11 +2,11 @@
 
 use super::failed;
 use super::functions::wrong_kind;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use entresol_tables::json::{Json, JsonValue, normal, parse, write_string};
 
 /// Two objects as one, of which the second has precedence; two arrays, or values in arrays, one after the other.
-pub(super) fn concatenated(left: &str, right: &str) -> EngineResult<String> {
+pub(super) fn concatenated(left: &str, right: &str) -> DFResult<String> {
     let (left, right) = (parse(left).map_err(failed)?, parse(right).map_err(failed)?);
     let joined = match (&left.value, &right.value) {
         (JsonValue::Object(one), JsonValue::Object(other)) => {
@@ -43,12 +43,12 @@ fn object<'j>(fields: impl Iterator<Item = (&'j str, &'j str)>) -> String {
     out
 }
 
-fn normalised(text: &str) -> EngineResult<String> {
+fn normalised(text: &str) -> DFResult<String> {
     normal(text).map(|text| text.into_owned()).map_err(failed)
 }
 
 /// JSONB without a key of an object, or without the elements of an array that are this string.
-pub(super) fn without_key(json: &Json<'_>, key: &str) -> EngineResult<String> {
+pub(super) fn without_key(json: &Json<'_>, key: &str) -> DFResult<String> {
     let is_key = |element: &Json<'_>| matches!(&element.value, JsonValue::String(text) if text == key);
     let rest = match &json.value {
         JsonValue::Object(fields) => {
@@ -63,7 +63,7 @@ pub(super) fn without_key(json: &Json<'_>, key: &str) -> EngineResult<String> {
 }
 
 /// JSONB without an element of an array, counted from its end if the number is negative.
-pub(super) fn without_element(json: &Json<'_>, at: i64) -> EngineResult<String> {
+pub(super) fn without_element(json: &Json<'_>, at: i64) -> DFResult<String> {
     match &json.value {
         JsonValue::Array(elements) => {
             let at = if at < 0 { at.saturating_add(elements.len() as i64) } else { at };
@@ -76,7 +76,7 @@ pub(super) fn without_element(json: &Json<'_>, at: i64) -> EngineResult<String> 
 }
 
 /// JSONB without the value at the end of a path.
-pub(super) fn without_path(json: &Json<'_>, path: &[String]) -> EngineResult<String> {
+pub(super) fn without_path(json: &Json<'_>, path: &[String]) -> DFResult<String> {
     match &json.value {
         JsonValue::Object(_) | JsonValue::Array(_) => normalised(&pruned(json, path)),
         _ => Err(wrong_kind("cannot delete path in scalar")),

@@ -6,7 +6,7 @@ use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Int32Array, ListBuilder, StringArray, StringBuilder,
 };
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef, Int64Type};
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -170,7 +170,7 @@ impl ScalarUDFImpl for Function {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         let types = match (self.op, arguments) {
             (Op::ExtractPath(_) | Op::ExtractPathText(_), [_, ..]) if arguments.iter().all(is_text) => {
                 Some(vec![DataType::Utf8; arguments.len()])
@@ -196,7 +196,7 @@ impl ScalarUDFImpl for Function {
         })
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(match self.op.output() {
             Output::Json | Output::Text => DataType::Utf8,
             Output::Boolean => DataType::Boolean,
@@ -206,7 +206,7 @@ impl ScalarUDFImpl for Function {
         })
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         let json = match self.op {
             Op::In(json) | Op::ExtractPath(json) => json,
             Op::Get | Op::Path => {
@@ -219,10 +219,10 @@ impl ScalarUDFImpl for Function {
         Ok(json.field(&self.name))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let arrays: Vec<ArrayRef> =
-            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<EngineResult<_>>()?;
+            arguments.args.iter().map(|argument| argument.to_array(rows)).collect::<DFResult<_>>()?;
         let Some(first) = arrays.first() else { return internal_err!("{} expects JSON", self.name) };
         let rows = Rows { op: self.op, name: &self.name, texts: first.as_string(), arrays: &arrays, rows };
         Ok(ColumnarValue::Array(match self.op.output() {
@@ -254,11 +254,11 @@ impl<'a> Rows<'a> {
     }
 
     /// Results of rows without NULL.
-    fn each<T>(&self, of: impl Fn(&Rows<'a>, usize) -> EngineResult<T>) -> EngineResult<Vec<Option<T>>> {
+    fn each<T>(&self, of: impl Fn(&Rows<'a>, usize) -> DFResult<T>) -> DFResult<Vec<Option<T>>> {
         (0..self.rows).map(|row| (!self.is_null(row)).then(|| of(self, row)).transpose()).collect()
     }
 
-    fn json(&self, row: usize) -> EngineResult<Json<'a>> {
+    fn json(&self, row: usize) -> DFResult<Json<'a>> {
         parse(self.texts.value(row)).map_err(failed)
     }
 
@@ -272,7 +272,7 @@ impl<'a> Rows<'a> {
         list.as_string::<i32>().iter().map(|text| text.map(str::to_owned)).collect()
     }
 
-    fn texts(&self) -> EngineResult<StringArray> {
+    fn texts(&self) -> DFResult<StringArray> {
         let mut builder = StringBuilder::new();
         for row in 0..self.rows {
             if self.is_null(row) {
@@ -284,7 +284,7 @@ impl<'a> Rows<'a> {
         Ok(builder.finish())
     }
 
-    fn text(&self, row: usize) -> EngineResult<Option<Cow<'a, str>>> {
+    fn text(&self, row: usize) -> DFResult<Option<Cow<'a, str>>> {
         let text = self.texts.value(row);
         match self.op {
             Op::In(JsonType::Json) => return parse(text).map(|_| Some(text.into())).map_err(failed),
@@ -329,7 +329,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn truth(&self, row: usize) -> EngineResult<bool> {
+    fn truth(&self, row: usize) -> DFResult<bool> {
         let json = self.json(row)?;
         let keys = || self.list(row).unwrap_or_default();
         match self.op {
@@ -343,7 +343,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn length(&self, row: usize) -> EngineResult<i32> {
+    fn length(&self, row: usize) -> DFResult<i32> {
         let json = self.json(row)?;
         match &json.value {
             // A string has fewer elements than bytes.
@@ -353,7 +353,7 @@ impl<'a> Rows<'a> {
         }
     }
 
-    fn lists(&self) -> EngineResult<ArrayRef> {
+    fn lists(&self) -> DFResult<ArrayRef> {
         let mut lists = ListBuilder::new(StringBuilder::new());
         for row in 0..self.rows {
             if self.is_null(row) {
@@ -366,7 +366,7 @@ impl<'a> Rows<'a> {
         Ok(Arc::new(lists.finish()))
     }
 
-    fn fill(&self, json: &Json<'_>, list: &mut StringBuilder) -> EngineResult<()> {
+    fn fill(&self, json: &Json<'_>, list: &mut StringBuilder) -> DFResult<()> {
         match (self.op, &json.value) {
             (Op::ObjectKeys(_), JsonValue::Object(fields)) => {
                 fields.iter().for_each(|(key, _)| list.append_value(key));

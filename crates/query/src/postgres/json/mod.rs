@@ -22,7 +22,7 @@ mod functions;
 use crate::error::{Error, external};
 use crate::postgres::types::{modifier_of, with_modifier};
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
-use datafusion::common::{DFSchema, Result as EngineResult};
+use datafusion::common::{DFSchema, Result as DFResult};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF};
@@ -117,7 +117,7 @@ impl ExprPlanner for JsonOperators {
         &self,
         raw: RawBinaryExpr,
         schema: &DFSchema,
-    ) -> EngineResult<PlannerResult<RawBinaryExpr>> {
+    ) -> DFResult<PlannerResult<RawBinaryExpr>> {
         use functions::Op;
         let (left, right) = (json_type(&raw.left, schema), json_type(&raw.right, schema));
         let is_jsonb = left == Some(JsonType::Jsonb) || right == Some(JsonType::Jsonb);

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::{DataType, Int64Type, TimeUnit, TimestampMicro
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::Transformed;
 use datafusion::common::{
-    DFSchema, Result as EngineResult, ScalarValue, exec_datafusion_err, internal_err, plan_err,
+    DFSchema, Result as DFResult, ScalarValue, exec_datafusion_err, internal_err, plan_err,
 };
 use datafusion::functions::datetime::to_local_time;
 use datafusion::logical_expr::expr::{Between, Cast};
@@ -30,7 +30,7 @@ const TEXT_BYTES: usize = 26;
 pub(crate) struct DatesBesideInstants;
 
 impl AnalyzerRule for DatesBesideInstants {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, dates_to_instants)
     }
 
@@ -68,7 +68,7 @@ fn dates_to_instants(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 pub(crate) struct LocalTimes;
 
 impl AnalyzerRule for LocalTimes {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         rewritten(plan, localised)
     }
 
@@ -210,11 +210,11 @@ impl ScalarUDFImpl for ToInstant {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(self.data_type.clone())
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let DataType::Timestamp(_, Some(zone)) = &self.data_type else {
             return internal_err!("an instant of type {}", self.data_type);
         };
@@ -245,11 +245,11 @@ impl ScalarUDFImpl for TimeText {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let times = &arguments.args[0];
         let DataType::Timestamp(_, zone) = times.data_type() else {
             return internal_err!("{} is not a timestamp", times.data_type());
@@ -302,7 +302,7 @@ impl ScalarUDFImpl for AtTimeZone {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         let [DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null, time] = arguments
         else {
             return plan_err!("AT TIME ZONE expects the name of a time zone");
@@ -318,7 +318,7 @@ impl ScalarUDFImpl for AtTimeZone {
         Ok(vec![DataType::Utf8, time])
     }
 
-    fn return_type(&self, arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
         match arguments {
             [_, DataType::Timestamp(unit, Some(_))] => Ok(DataType::Timestamp(*unit, None)),
             [_, DataType::Timestamp(unit, None)] => {
@@ -328,7 +328,7 @@ impl ScalarUDFImpl for AtTimeZone {
         }
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let ScalarFunctionArgs { args, return_field, number_rows, .. } = arguments;
         let is_wall = matches!(args[1].data_type(), DataType::Timestamp(_, None));
         let convert = |zone: &Zone, time: i64| if is_wall { zone.instant(time) } else { zone.wall(time) };
@@ -347,7 +347,7 @@ impl ScalarUDFImpl for AtTimeZone {
         };
         let names = names.as_string::<i32>();
         let zones: Vec<Option<Zone>> =
-            names.iter().map(|name| name.map(known).transpose()).collect::<EngineResult<_>>()?;
+            names.iter().map(|name| name.map(known).transpose()).collect::<DFResult<_>>()?;
         let times = ColumnarValue::Array(args[1].to_array(number_rows)?);
         shifted(&times, return_field.data_type(), |row, time| convert(zones[row].as_ref()?, time))
     }
@@ -368,7 +368,7 @@ fn shifted(
     times: &ColumnarValue,
     to: &DataType,
     f: impl Fn(usize, i64) -> Option<i64>,
-) -> EngineResult<ColumnarValue> {
+) -> DFResult<ColumnarValue> {
     let (unit, per_microsecond) = match times.data_type() {
         DataType::Timestamp(TimeUnit::Nanosecond, _) => (TimeUnit::Nanosecond, 1000),
         _ => (TimeUnit::Microsecond, 1),

@@ -21,7 +21,7 @@ use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
     TimestampMicrosecondType,
 };
-use datafusion::common::{Result as EngineResult, internal_err};
+use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -50,7 +50,7 @@ impl ScalarUDFImpl for ToChar {
         &self.signature
     }
 
-    fn coerce_types(&self, arguments: &[DataType]) -> EngineResult<Vec<DataType>> {
+    fn coerce_types(&self, arguments: &[DataType]) -> DFResult<Vec<DataType>> {
         let [value, _] = arguments else {
             return Err(external(Error::coded("42883", "to_char expects a value and a template")));
         };
@@ -70,11 +70,11 @@ impl ScalarUDFImpl for ToChar {
         Ok(vec![value, DataType::Utf8])
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(DataType::Utf8)
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let [value, template] = arguments.args.as_slice() else {
             return internal_err!("to_char expects two arguments");
@@ -88,7 +88,7 @@ impl ScalarUDFImpl for ToChar {
                 show(&values, row, templates.value(row)).map(Some).map_err(external)
             }
         });
-        Ok(ColumnarValue::Array(Arc::new(shown.collect::<EngineResult<StringArray>>()?)))
+        Ok(ColumnarValue::Array(Arc::new(shown.collect::<DFResult<StringArray>>()?)))
     }
 }
 

@@ -9,7 +9,7 @@ use super::reading::time_of;
 use crate::error::{Error, external};
 use datafusion::arrow::array::{ArrayRef, AsArray, Decimal128Array, TimestampMicrosecondArray};
 use datafusion::arrow::datatypes::{DECIMAL128_MAX_PRECISION, DataType, Field, FieldRef, TimeUnit};
-use datafusion::common::{Result as EngineResult, ScalarValue, internal_err};
+use datafusion::common::{Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ReturnFieldArgs, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -44,7 +44,7 @@ impl ScalarUDFImpl for ReadByTemplate {
         &self.signature
     }
 
-    fn return_type(&self, _arguments: &[DataType]) -> EngineResult<DataType> {
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(if self.is_number {
             DataType::Decimal128(DECIMAL128_MAX_PRECISION, SCALE_DEFAULT)
         } else {
@@ -52,7 +52,7 @@ impl ScalarUDFImpl for ReadByTemplate {
         })
     }
 
-    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> EngineResult<FieldRef> {
+    fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         let of = match arguments.scalar_arguments.get(1) {
             Some(Some(ScalarValue::Utf8(Some(template)))) if self.is_number => {
                 let scale = number_of("0", template).map_err(external)?.1;
@@ -63,7 +63,7 @@ impl ScalarUDFImpl for ReadByTemplate {
         Ok(Arc::new(Field::new(self.name(), of, true)))
     }
 
-    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> EngineResult<ColumnarValue> {
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let rows = arguments.number_rows;
         let [text, template] = arguments.args.as_slice() else {
             return internal_err!("{} expects two arguments", self.name());
@@ -77,21 +77,21 @@ impl ScalarUDFImpl for ReadByTemplate {
                     (Some(text), Some(template)) => number(text, template, scale.unsigned_abs()).map(Some),
                     _ => Ok(None),
                 });
-                Arc::new(numbers.collect::<EngineResult<Decimal128Array>>()?.with_data_type(of.clone()))
+                Arc::new(numbers.collect::<DFResult<Decimal128Array>>()?.with_data_type(of.clone()))
             }
             _ => {
                 let times = pairs.map(|pair| match pair {
                     (Some(text), Some(template)) => time_of(text, template).map(Some).map_err(external),
                     _ => Ok(None),
                 });
-                Arc::new(times.collect::<EngineResult<TimestampMicrosecondArray>>()?)
+                Arc::new(times.collect::<DFResult<TimestampMicrosecondArray>>()?)
             }
         };
         Ok(ColumnarValue::Array(array))
     }
 }
 
-fn number(text: &str, template: &str, scale: u8) -> EngineResult<i128> {
+fn number(text: &str, template: &str, scale: u8) -> DFResult<i128> {
     let (number, found) = number_of(text, template).map_err(external)?;
     entresol_tables::decimal::rescale(number, found, scale).ok_or_else(|| {
         external(Error::coded(

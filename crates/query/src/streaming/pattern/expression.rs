@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
-use crate::streaming::aggregates::{SharedFunction, engine_function};
+use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::expressions::{Columns, PhysicalExpression};
 use crate::streaming::operators::storage;
 use crate::streaming::pattern::planning::{PlannedExpression, PlannedRead};
@@ -19,21 +19,21 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 /// Expression over what is read of matches.
-struct EngineExpression {
-    reads: Vec<EngineRead>,
+struct DataFusionExpression {
+    reads: Vec<DataFusionRead>,
     /// Columns of the reads.
     schema: SchemaRef,
     expression: PhysicalExpression,
 }
 
 /// Value read of the rows of a match.
-struct EngineRead {
-    aggregate: Option<EngineAggregate>,
+struct DataFusionRead {
+    aggregate: Option<DataFusionAggregate>,
     /// Value of a row, or of the result of the aggregate.
     value: PhysicalExpression,
 }
 
-struct EngineAggregate {
+struct DataFusionAggregate {
     function: SharedFunction,
     arguments: Vec<PhysicalExpression>,
     result: ArrowType,
@@ -48,10 +48,10 @@ pub(crate) fn pattern_expression(
 ) -> Result<PatternExpression> {
     let columns: Vec<Column> = planned.reads.iter().map(|read| read.column.clone()).collect();
     let types = storage(&columns);
-    let reads = planned.reads.iter().map(|read| EngineRead::new(state, read, rows));
+    let reads = planned.reads.iter().map(|read| DataFusionRead::new(state, read, rows));
     let fields = types.iter().enumerate().map(|(at, of)| Field::new(format!("{at}"), of.clone(), true));
     let read = Columns { planned: &planned.planned, stored: &types };
-    let expression = EngineExpression {
+    let expression = DataFusionExpression {
         reads: reads.collect::<Result<_>>()?,
         schema: Arc::new(Schema::new(fields.collect::<Vec<_>>())),
         expression: read.expression(state, &planned.expr, result)?,
@@ -60,12 +60,12 @@ pub(crate) fn pattern_expression(
     Ok(PatternExpression { navigations, expression: Box::new(expression) })
 }
 
-impl EngineRead {
+impl DataFusionRead {
     fn new(
         state: &SessionState,
         read: &PlannedRead,
         (columns, stored): (&[usize], &[ArrowType]),
-    ) -> Result<EngineRead> {
+    ) -> Result<DataFusionRead> {
         let result = arrow_type(read.column.data_type, "UTC");
         let fields = columns.iter().map(|&column| {
             let (qualifier, field) = read.rows.qualified_field(column);
@@ -74,13 +74,16 @@ impl EngineRead {
         let planned = DFSchema::new_with_metadata(fields.collect(), HashMap::new())?;
         let rows = Columns { planned: &planned, stored };
         let Some(aggregate) = &read.aggregate else {
-            return Ok(EngineRead { aggregate: None, value: rows.expression(state, &read.expr, &result)? });
+            return Ok(DataFusionRead {
+                aggregate: None,
+                value: rows.expression(state, &read.expr, &result)?,
+            });
         };
-        let aggregate = EngineAggregate::new(state, aggregate, &rows)?;
+        let aggregate = DataFusionAggregate::new(state, aggregate, &rows)?;
         let of_result = [aggregate.result.clone()];
         let columns = Columns { planned: &read.planned, stored: &of_result };
         let value = columns.expression(state, &read.expr, &result)?;
-        Ok(EngineRead { aggregate: Some(aggregate), value })
+        Ok(DataFusionRead { aggregate: Some(aggregate), value })
     }
 
     fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, String> {
@@ -92,8 +95,8 @@ impl EngineRead {
     }
 }
 
-impl EngineAggregate {
-    fn new(state: &SessionState, expr: &Expr, rows: &Columns<'_>) -> Result<EngineAggregate> {
+impl DataFusionAggregate {
+    fn new(state: &SessionState, expr: &Expr, rows: &Columns<'_>) -> Result<DataFusionAggregate> {
         let found = expr.get_type(rows.planned)?;
         let data_type = column_type(&found)
             .ok_or_else(|| Error::unsupported(format!("{expr} of type {found} in a stream")))?;
@@ -104,12 +107,12 @@ impl EngineAggregate {
         let Expr::AggregateFunction(AggregateCall { func, params }) = inner else {
             return Err(Error::unsupported(format!("{expr} in MATCH_RECOGNIZE of a step")));
         };
-        let (function, arguments) = engine_function(func, params, rows, data_type)?;
+        let (function, arguments) = datafusion_function(func, params, rows, data_type)?;
         let arguments = arguments.iter().map(|argument| {
             let wanted = argument.get_type(rows.planned)?;
             rows.expression(state, argument, &wanted)
         });
-        Ok(EngineAggregate {
+        Ok(DataFusionAggregate {
             arguments: arguments.collect::<Result<_>>()?,
             function: SharedFunction(Arc::new(function)),
             result: arrow_type(data_type, "UTC"),
@@ -137,7 +140,7 @@ impl EngineAggregate {
     }
 }
 
-impl MatchExpression for EngineExpression {
+impl MatchExpression for DataFusionExpression {
     fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String> {
         let reads = self.reads.iter_mut().zip(navigated).map(|(read, rows)| read.evaluate(rows));
         let columns = reads.collect::<Result<Vec<_>, _>>()?;

@@ -6,7 +6,7 @@ use super::{has_subquery, is_subquery, narrowed, recomputed, with_column};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{Column, DFSchema, JoinType, Result as EngineResult, ScalarValue};
+use datafusion::common::{Column, DFSchema, JoinType, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::{conjunction, split_conjunction_owned};
 use datafusion::logical_expr::{Expr, Join, LogicalPlan, LogicalPlanBuilder, Values, cast, lit, when};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 pub(crate) struct LiftedSubqueries;
 
 impl AnalyzerRule for LiftedSubqueries {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         recomputed(plan.transform_up_with_subqueries(|node| {
             let of_interest = matches!(
                 node,
@@ -44,7 +44,7 @@ impl AnalyzerRule for LiftedSubqueries {
     }
 }
 
-fn any_subquery(node: &LogicalPlan) -> EngineResult<bool> {
+fn any_subquery(node: &LogicalPlan) -> DFResult<bool> {
     let mut found = false;
     node.apply_expressions(|expr| {
         found |= has_subquery(expr)?;
@@ -54,10 +54,7 @@ fn any_subquery(node: &LogicalPlan) -> EngineResult<bool> {
 }
 
 /// Replaces the outermost subqueries of an expression by columns; `column` computes one.
-fn replaced(
-    expr: Expr,
-    mut column: impl FnMut(Expr) -> EngineResult<Expr>,
-) -> EngineResult<Transformed<Expr>> {
+fn replaced(expr: Expr, mut column: impl FnMut(Expr) -> DFResult<Expr>) -> DFResult<Transformed<Expr>> {
     expr.transform_down(|expr| {
         if is_subquery(&expr) {
             Ok(Transformed::new(column(expr)?, true, TreeNodeRecursion::Jump))
@@ -68,7 +65,7 @@ fn replaced(
 }
 
 /// Puts a node with one input over a projection that computes its subqueries.
-fn above(node: LogicalPlan) -> EngineResult<LogicalPlan> {
+fn above(node: LogicalPlan) -> DFResult<LogicalPlan> {
     let wanted = node.schema().columns();
     let mut input = node.inputs().first().map(|input| (*input).clone()).unwrap_or_default();
     let names = NamePreserver::new(&node);
@@ -94,7 +91,7 @@ enum Side {
     Both,
 }
 
-fn side_of(expr: &Expr, join: &Join) -> EngineResult<Side> {
+fn side_of(expr: &Expr, join: &Join) -> DFResult<Side> {
     let (mut left, mut right) = (false, false);
     let mut meet = |column: &Column| {
         left |= join.left.schema().has_column(column);
@@ -129,7 +126,7 @@ fn outer_columns(exprs: &[Expr]) -> impl Iterator<Item = &Column> {
 
 /// Join whose subqueries are computed from the side that they read; subqueries that read both become a
 /// condition above it.
-fn joined(join: Join) -> EngineResult<LogicalPlan> {
+fn joined(join: Join) -> DFResult<LogicalPlan> {
     let wanted = join.schema.columns();
     let (mut left, mut right) = (join.left.as_ref().clone(), join.right.as_ref().clone());
     let (mut conditions, mut later) = (Vec::new(), Vec::new());
@@ -168,7 +165,7 @@ fn joined(join: Join) -> EngineResult<LogicalPlan> {
 }
 
 /// VALUES over a projection: rows keep their order.
-fn listed(values: Values) -> EngineResult<LogicalPlan> {
+fn listed(values: Values) -> DFResult<LogicalPlan> {
     let Values { schema, values } = values;
     let width = schema.fields().len();
     let mut cases: Vec<Vec<(i64, Expr)>> = vec![Vec::new(); width];
@@ -193,18 +190,17 @@ fn listed(values: Values) -> EngineResult<LogicalPlan> {
     let with_row = DFSchema::from_unqualified_fields(fields, Default::default())?;
     let plan = LogicalPlan::Values(Values { schema: Arc::new(with_row), values: rows });
     let row = Expr::Column(Column::new_unqualified(row));
-    let projected =
-        names.into_iter().zip(cases).enumerate().map(|(at, (name, cases))| -> EngineResult<Expr> {
-            let column = Expr::Column(Column::new_unqualified(&name));
-            let mut cases = cases.into_iter();
-            let Some((first, value)) = cases.next() else { return Ok(column) };
-            let typed = |value| cast(value, schema.field(at).data_type().clone());
-            let mut case = when(row.clone().eq(lit(first)), typed(value));
-            for (number, value) in cases {
-                case = case.when(row.clone().eq(lit(number)), typed(value));
-            }
-            Ok(case.otherwise(column)?.alias(name))
-        });
-    let projected: Vec<Expr> = projected.collect::<EngineResult<_>>()?;
+    let projected = names.into_iter().zip(cases).enumerate().map(|(at, (name, cases))| -> DFResult<Expr> {
+        let column = Expr::Column(Column::new_unqualified(&name));
+        let mut cases = cases.into_iter();
+        let Some((first, value)) = cases.next() else { return Ok(column) };
+        let typed = |value| cast(value, schema.field(at).data_type().clone());
+        let mut case = when(row.clone().eq(lit(first)), typed(value));
+        for (number, value) in cases {
+            case = case.when(row.clone().eq(lit(number)), typed(value));
+        }
+        Ok(case.otherwise(column)?.alias(name))
+    });
+    let projected: Vec<Expr> = projected.collect::<DFResult<_>>()?;
     LogicalPlanBuilder::from(plan).project(projected)?.build()
 }

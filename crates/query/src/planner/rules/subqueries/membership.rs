@@ -17,7 +17,7 @@ use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery
 use crate::planner::rules::correlated::is_correlated;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, JoinType, Result as EngineResult, ScalarValue};
+use datafusion::common::{Column, JoinType, Result as DFResult, ScalarValue};
 use datafusion::functions_aggregate::expr_fn::{count, max, min};
 use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison, SetQuantifier};
 use datafusion::logical_expr::expr_rewriter::NamePreserver;
@@ -40,7 +40,7 @@ const WITH_NULL: i64 = 2;
 pub(crate) struct Membership;
 
 impl AnalyzerRule for Membership {
-    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> EngineResult<LogicalPlan> {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
         recomputed(plan.transform_up_with_subqueries(|node| match node {
             LogicalPlan::Filter(filter) if has_subquery(&filter.predicate)? => filtered(filter),
             LogicalPlan::Projection(projection) => {
@@ -60,7 +60,7 @@ impl AnalyzerRule for Membership {
     }
 }
 
-fn projected(projection: Projection) -> EngineResult<Transformed<LogicalPlan>> {
+fn projected(projection: Projection) -> DFResult<Transformed<LogicalPlan>> {
     let Projection { expr, input, .. } = projection;
     let mut marks = Marks { plan: Arc::unwrap_or_clone(input) };
     let names = NamePreserver::new_for_projection();
@@ -72,7 +72,7 @@ fn projected(projection: Projection) -> EngineResult<Transformed<LogicalPlan>> {
     Ok(Transformed::yes(LogicalPlan::Projection(Projection::try_new(exprs, Arc::new(marks.plan))?)))
 }
 
-fn filtered(filter: Filter) -> EngineResult<Transformed<LogicalPlan>> {
+fn filtered(filter: Filter) -> DFResult<Transformed<LogicalPlan>> {
     let Filter { predicate, input, .. } = filter;
     let wanted = input.schema().columns();
     let mut marks = Marks { plan: Arc::unwrap_or_clone(input) };
@@ -95,7 +95,7 @@ struct Marks {
 
 impl Marks {
     /// Rewrites a condition by itself, whose false and unknown are the same.
-    fn condition(&mut self, condition: Expr) -> EngineResult<Expr> {
+    fn condition(&mut self, condition: Expr) -> DFResult<Expr> {
         match compared(condition)? {
             Expr::Exists(mut exists) => {
                 if is_correlated(&exists.subquery) {
@@ -134,7 +134,7 @@ impl Marks {
     }
 
     /// Rewrites a NOT IN that is a condition by itself.
-    fn none_of(&mut self, within: InSubquery) -> EngineResult<Expr> {
+    fn none_of(&mut self, within: InSubquery) -> DFResult<Expr> {
         let InSubquery { expr, subquery: list, .. } = &within;
         match is_correlated(list) {
             false if expr.any_column_refs() && !expr.contains_outer() => {
@@ -158,7 +158,7 @@ impl Marks {
     }
 
     /// Expression of the plan as a subquery refers to it.
-    fn outer(&self, expr: &Expr) -> EngineResult<Expr> {
+    fn outer(&self, expr: &Expr) -> DFResult<Expr> {
         let schema = self.plan.schema();
         let seen = expr.clone().transform_up(|expr| match expr {
             Expr::Column(column) => {
@@ -171,7 +171,7 @@ impl Marks {
     }
 
     /// Rewrites an expression whose value has to be exact, NULL included.
-    fn valued(&mut self, expr: Expr) -> EngineResult<Expr> {
+    fn valued(&mut self, expr: Expr) -> DFResult<Expr> {
         let valued = expr.transform_up(|expr| match compared(expr)? {
             Expr::InSubquery(within) if !is_correlated(&within.subquery) => {
                 self.member(within).map(Transformed::yes)
@@ -182,7 +182,7 @@ impl Marks {
         Ok(valued.data)
     }
 
-    fn column(&mut self, expr: Expr) -> EngineResult<Column> {
+    fn column(&mut self, expr: Expr) -> DFResult<Column> {
         let plan = std::mem::take(&mut self.plan);
         let (plan, column) = with_column(plan, expr)?;
         self.plan = plan;
@@ -190,7 +190,7 @@ impl Marks {
     }
 
     /// Rewrites IN a list that does not depend on the row.
-    fn member(&mut self, within: InSubquery) -> EngineResult<Expr> {
+    fn member(&mut self, within: InSubquery) -> DFResult<Expr> {
         let InSubquery { expr, subquery: list, negated } = within;
         let tested = match *expr {
             plain @ (Expr::Column(_) | Expr::Literal(..)) => plain,
@@ -218,7 +218,7 @@ impl Marks {
 
 /// List without an order, whose column has a unique name: DataFusion adds columns to those of a correlated
 /// list, and refuses two of one name.
-fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
+fn bare(list: LogicalPlan) -> DFResult<LogicalPlan> {
     Ok(match list {
         LogicalPlan::Sort(Sort { input, fetch: None, .. }) => bare(Arc::unwrap_or_clone(input))?,
         LogicalPlan::Distinct(Distinct::All(input)) => {
@@ -234,7 +234,7 @@ fn bare(list: LogicalPlan) -> EngineResult<LogicalPlan> {
 
 /// Correlated subquery with unique column names in its conditions: DataFusion moves these conditions to a
 /// place where all columns of the subquery are of one relation, and there takes `b.id` for `a.id`.
-fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
+fn told_apart(plan: LogicalPlan) -> DFResult<LogicalPlan> {
     plan.transform_up(|node| {
         let LogicalPlan::Filter(Filter { predicate, input, .. }) = node else {
             return Ok(Transformed::no(node));
@@ -277,7 +277,7 @@ fn told_apart(plan: LogicalPlan) -> EngineResult<LogicalPlan> {
 }
 
 /// State of a list: [`EMPTY`], [`KNOWN`] or [`WITH_NULL`].
-fn state(list: &LogicalPlan, value: &Expr) -> EngineResult<Expr> {
+fn state(list: &LogicalPlan, value: &Expr) -> DFResult<Expr> {
     let (rows, values) = (fresh("rows"), fresh("values"));
     let counts = [count(lit(1i64)).alias(&rows), count(value.clone()).alias(&values)];
     let column = |name: &str| Expr::Column(Column::new_unqualified(name));
@@ -292,14 +292,14 @@ fn state(list: &LogicalPlan, value: &Expr) -> EngineResult<Expr> {
 }
 
 /// TRUE where `met` is; NULL where it is unknown, by the state of the list and the tested value.
-fn three_valued(met: Expr, state: Expr, tested: Expr) -> EngineResult<Expr> {
+fn three_valued(met: Expr, state: Expr, tested: Expr) -> DFResult<Expr> {
     let is_null = Expr::IsNull(Box::new(tested));
     let unknown = state.clone().eq(lit(WITH_NULL)).or(state.not_eq(lit(EMPTY)).and(is_null));
     when(met, lit(true)).when(unknown, Expr::Literal(ScalarValue::Boolean(None), None)).otherwise(lit(false))
 }
 
 /// Rewrites EXISTS of rows that do not depend on the row.
-fn there(exists: Exists) -> EngineResult<Expr> {
+fn there(exists: Exists) -> DFResult<Expr> {
     let Exists { subquery, negated } = exists;
     let rows = fresh("rows");
     let counted = Expr::Column(Column::new_unqualified(&rows));
@@ -313,7 +313,7 @@ fn there(exists: Exists) -> EngineResult<Expr> {
 }
 
 /// Rewrites a comparison with ANY or ALL of a subquery; all else stays as it is.
-fn compared(expr: Expr) -> EngineResult<Expr> {
+fn compared(expr: Expr) -> DFResult<Expr> {
     let Expr::SetComparison(SetComparison { expr: tested, subquery: list, op, quantifier }) = expr else {
         return Ok(expr);
     };
@@ -324,7 +324,7 @@ fn compared(expr: Expr) -> EngineResult<Expr> {
         return Ok(Expr::InSubquery(InSubquery { expr: tested, subquery: list, negated: all }));
     }
     let value = Expr::Column(Column::from(list.subquery.schema().qualified_field(0)));
-    let bound = |aggregate: Expr| -> EngineResult<Expr> {
+    let bound = |aggregate: Expr| -> DFResult<Expr> {
         let bound = fresh("bound");
         let plan = LogicalPlanBuilder::from(list.subquery.as_ref().clone())
             .aggregate(Vec::<Expr>::new(), [aggregate.alias(&bound)])?

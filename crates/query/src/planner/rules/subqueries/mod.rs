@@ -17,7 +17,7 @@ mod membership;
 mod outer_joins;
 
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, Result as EngineResult, Spans};
+use datafusion::common::{Column, Result as DFResult, Spans};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -37,7 +37,7 @@ pub(crate) fn is_subquery(expr: &Expr) -> bool {
 }
 
 /// Returns true if an expression has a subquery anywhere.
-pub(crate) fn has_subquery(expr: &Expr) -> EngineResult<bool> {
+pub(crate) fn has_subquery(expr: &Expr) -> DFResult<bool> {
     expr.exists(|expr| Ok(is_subquery(expr)))
 }
 
@@ -55,7 +55,7 @@ fn columns(plan: &LogicalPlan) -> impl Iterator<Item = Expr> {
 }
 
 /// Plan with a further column, whose name is returned.
-pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> EngineResult<(LogicalPlan, Column)> {
+pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> DFResult<(LogicalPlan, Column)> {
     let name = fresh("value");
     let projected: Vec<Expr> = columns(&plan).chain([expr.alias(&name)]).collect();
     let plan = LogicalPlanBuilder::from(plan).project(projected)?.build()?;
@@ -63,12 +63,12 @@ pub(crate) fn with_column(plan: LogicalPlan, expr: Expr) -> EngineResult<(Logica
 }
 
 /// Projection of a plan to these columns.
-pub(crate) fn narrowed(plan: LogicalPlan, wanted: Vec<Column>) -> EngineResult<LogicalPlan> {
+pub(crate) fn narrowed(plan: LogicalPlan, wanted: Vec<Column>) -> DFResult<LogicalPlan> {
     LogicalPlanBuilder::from(plan).project(wanted.into_iter().map(Expr::Column))?.build()
 }
 
 /// Recomputes the schemas of a changed plan from the leaves up: a column may have become NOT NULL.
-fn recomputed(changed: Transformed<LogicalPlan>) -> EngineResult<LogicalPlan> {
+fn recomputed(changed: Transformed<LogicalPlan>) -> DFResult<LogicalPlan> {
     if changed.transformed {
         changed.data.transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes)).data()
     } else {

@@ -6,7 +6,7 @@
 //! ```
 
 use super::{columns, fresh, with_column};
-use datafusion::common::{Column, JoinType, Result as EngineResult, not_impl_err};
+use datafusion::common::{Column, JoinType, Result as DFResult, not_impl_err};
 use datafusion::functions_aggregate::expr_fn::max;
 use datafusion::functions_window::expr_fn::row_number;
 use datafusion::logical_expr::expr::{WindowFunction, WindowFunctionDefinition};
@@ -19,7 +19,7 @@ pub(super) fn outer_join(
     join_type: JoinType,
     conditions: Vec<Expr>,
     later: Expr,
-) -> EngineResult<LogicalPlan> {
+) -> DFResult<LogicalPlan> {
     let (kept, other) = match join_type {
         JoinType::Left => (left, right),
         JoinType::Right => (right, left),

@@ -2,7 +2,7 @@
 
 use crate::planner::scans::access::known::FilterColumns;
 use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
-use datafusion::common::{Result as EngineResult, ScalarValue};
+use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::logical_expr::Expr;
 use entresol_tables::Table;
 use entresol_transactions::Transaction;
@@ -39,9 +39,9 @@ impl Choice {
         table: &Table,
         transaction: &Transaction,
         values: &[ScalarValue],
-    ) -> EngineResult<Option<Access>> {
+    ) -> DFResult<Option<Access>> {
         let filters = self.filters.iter().map(|filter| self.columns.with_values(filter, values));
-        let filters = filters.collect::<EngineResult<Vec<_>>>()?;
+        let filters = filters.collect::<DFResult<Vec<_>>>()?;
         let Analysis { access, coverage } = choose(table, transaction, &filters);
         let is_read = |coverage: &Coverage| *coverage == Coverage::Exact;
         let mut both = self.coverage.iter().zip(&coverage);

@@ -6,7 +6,7 @@ use crate::planner::run_values::ParameterFunction;
 use crate::postgres::overflow::with_checked_constants;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
-use datafusion::common::{Column, DFSchema, Result as EngineResult, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::expr::Placeholder;
 use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Expr, Operator};
@@ -18,18 +18,18 @@ use std::sync::Arc;
 pub(crate) struct FilterColumns(Arc<DFSchema>);
 
 impl FilterColumns {
-    pub(crate) fn new(schema: &SchemaRef) -> EngineResult<FilterColumns> {
+    pub(crate) fn new(schema: &SchemaRef) -> DFResult<FilterColumns> {
         Ok(FilterColumns(Arc::new(DFSchema::try_from(Arc::clone(schema))?)))
     }
 
     /// Filter with the values of its parameters, which are placeholders, or the functions of a generic plan.
-    pub(crate) fn with_values(&self, filter: &Expr, values: &[ScalarValue]) -> EngineResult<Expr> {
+    pub(crate) fn with_values(&self, filter: &Expr, values: &[ScalarValue]) -> DFResult<Expr> {
         let known = substituted(filter, values)?;
         if is_plain(&known)? { Ok(known) } else { self.computed(known) }
     }
 
     /// Filter with constants computed; as it is where they cannot be, so that their error is one of the rows.
-    fn computed(&self, filter: Expr) -> EngineResult<Expr> {
+    fn computed(&self, filter: Expr) -> DFResult<Expr> {
         let unqualified = filter.transform_up(|expr| {
             Ok(match expr {
                 Expr::Column(column) => Transformed::yes(Expr::Column(Column::new_unqualified(column.name))),
@@ -42,7 +42,7 @@ impl FilterColumns {
     }
 }
 
-fn substituted(filter: &Expr, values: &[ScalarValue]) -> EngineResult<Expr> {
+fn substituted(filter: &Expr, values: &[ScalarValue]) -> DFResult<Expr> {
     let known = |index: usize| values.get(index).map(|value| Expr::Literal(value.clone(), None));
     let replaced = filter.clone().transform_up(|expr| {
         let value = match &expr {
@@ -59,7 +59,7 @@ fn substituted(filter: &Expr, values: &[ScalarValue]) -> EngineResult<Expr> {
 }
 
 /// Returns true for comparisons of columns with literals, and what joins them: there is nothing to compute.
-fn is_plain(filter: &Expr) -> EngineResult<bool> {
+fn is_plain(filter: &Expr) -> DFResult<bool> {
     let computes = filter.exists(|expr| {
         Ok(match expr {
             Expr::BinaryExpr(binary) => {

@@ -11,7 +11,7 @@ use crate::postgres::overflow::CheckedArithmetic;
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch, StringArray};
 use datafusion::arrow::util::display::{ArrayFormatter, FormatOptions};
 use datafusion::catalog::MemTable;
-use datafusion::common::Result as EngineResult;
+use datafusion::common::Result as DFResult;
 use datafusion::execution::memory_pool::GreedyMemoryPool;
 use datafusion::execution::runtime_env::RuntimeEnvBuilder;
 use datafusion::execution::{SessionState, SessionStateBuilder};
@@ -66,7 +66,7 @@ fn state(with_rule: bool, memory_max: Option<usize>) -> SessionState {
 }
 
 /// Rows as strings, sorted; or that it failed.
-fn rows(result: EngineResult<Vec<RecordBatch>>) -> Result<Vec<String>, String> {
+fn rows(result: DFResult<Vec<RecordBatch>>) -> Result<Vec<String>, String> {
     let options = FormatOptions::default().with_null("NULL");
     let mut rows = Vec::new();
     for batch in result.map_err(|error| error.to_string())? {

@@ -9,7 +9,7 @@ use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as EngineResult, Statistics};
+use datafusion::common::{Result as DFResult, Statistics};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::{Expr, TableType};
 use datafusion::physical_expr::PhysicalExpr;
@@ -38,7 +38,7 @@ struct FilteringScan {
 
 impl FilteringScan {
     /// Rows that meet all filters, which must be known to the bitmap, too.
-    fn passed(filters: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> EngineResult<RecordBatch> {
+    fn passed(filters: &[Arc<dyn PhysicalExpr>], batch: &RecordBatch) -> DFResult<RecordBatch> {
         let mut passed = batch.clone();
         for filter in filters {
             let known = filter.downcast_ref::<DynamicFilterPhysicalExpr>().unwrap().current()?;
@@ -76,8 +76,8 @@ impl ExecutionPlan for FilteringScan {
 
     fn apply_expressions(
         &self,
-        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> EngineResult<TreeNodeRecursion>,
-    ) -> EngineResult<TreeNodeRecursion> {
+        _: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+    ) -> DFResult<TreeNodeRecursion> {
         Ok(TreeNodeRecursion::Continue)
     }
 
@@ -85,22 +85,18 @@ impl ExecutionPlan for FilteringScan {
         self: Arc<Self>,
         _: Vec<Arc<dyn ExecutionPlan>>,
         _: ReplaceChildrenOptions,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
     fn with_new_children(
         self: Arc<Self>,
         _: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         Ok(self)
     }
 
-    fn execute(
-        &self,
-        partition: usize,
-        context: Arc<TaskContext>,
-    ) -> EngineResult<SendableRecordBatchStream> {
+    fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
         let (filters, returned) = (self.filters.clone(), Arc::clone(&self.returned));
         let batches = self.inner.execute(partition, context)?.map(move |batch| {
             let passed = FilteringScan::passed(&filters, &batch?)?;
@@ -114,7 +110,7 @@ impl ExecutionPlan for FilteringScan {
         &self,
         _: &[Arc<Statistics>],
         args: &StatisticsArgs,
-    ) -> EngineResult<Arc<Statistics>> {
+    ) -> DFResult<Arc<Statistics>> {
         StatisticsContext::new().compute(self.inner.as_ref(), args)
     }
 
@@ -123,7 +119,7 @@ impl ExecutionPlan for FilteringScan {
         phase: FilterPushdownPhase,
         result: ChildPushdownResult,
         _: &ConfigOptions,
-    ) -> EngineResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+    ) -> DFResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
         // DataFusion's own rules ask, too.
         if phase == FilterPushdownPhase::Pre || result.parent_filters.is_empty() {
             return Ok(FilterPushdownPropagation::all_unsupported(result));
@@ -161,7 +157,7 @@ impl TableProvider for FilteringTable {
         projection: Option<&Vec<usize>>,
         filters: &[Expr],
         limit: Option<usize>,
-    ) -> EngineResult<Arc<dyn ExecutionPlan>> {
+    ) -> DFResult<Arc<dyn ExecutionPlan>> {
         let inner = self.inner.scan(state, projection, filters, limit).await?;
         Ok(Arc::new(FilteringScan { inner, filters: Vec::new(), returned: Arc::clone(&self.returned) }))
     }
