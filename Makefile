@@ -39,12 +39,15 @@ test: setup ## Set up, build and run all tests.
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
 	$(CARGO) test -p entresol-structures --features mutants --lib --test btree --test crash --test crash_destroy every_mutant
 
-# The same tests of crashes with a hundred times the histories: about 100 M states. For the night.
+# The same tests of crashes with a hundred times the histories: about 100 M states; and 25,000 random topologies of each of four
+# kinds. For the night.
 .PHONY: soak
 soak: setup ## Run the crash tests at large size and churn for eight hours; ENTRESOL_SOAK=0.1 for a tenth.
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory -p entresol-structures \
 		-p entresol-transactions -p entresol-tables --test 'crash*' -- --nocapture --test-threads 1
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory --lib no_power_failure -- --nocapture
+	ENTRESOL_TOPOLOGIES=$$(awk -v part=$${ENTRESOL_SOAK:-1} 'BEGIN { print int(25000 * part) }') \
+		$(CARGO) test -p entresol --test topologies -- --nocapture random chains_of_steps
 	$(CARGO) run --profile demo -p entresol-lab --bin lab -- run churn \
 		--seconds $$(awk -v part=$${ENTRESOL_SOAK:-1} 'BEGIN { print int(28800 * part) }')
 

@@ -30,6 +30,8 @@ pub(crate) const SOURCES_TABLE: &str = "streams_sources";
 pub(crate) const STREAMS_TABLE: &str = "streams_streams";
 /// Table in which the topologies are stored.
 pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";
+/// Table of what of the statement of a topology does not fit its row.
+pub(crate) const TOPOLOGY_PARTS_TABLE: &str = "streams_topology_parts";
 /// Table of the state tables that topologies with other steps have no use for.
 pub(crate) const UNUSED_STATE_TABLE: &str = "streams_unused_state";
 /// Option of a materialized view that says when it is refreshed.

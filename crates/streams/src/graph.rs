@@ -176,20 +176,20 @@ impl Graph {
     pub(crate) fn order(&self) -> Result<Vec<usize>, String> {
         let mut waits: Vec<usize> =
             self.nodes.iter().map(|node| node.inputs.len() + node.after.len()).collect();
+        let mut behind: Vec<Vec<usize>> = vec![Vec::new(); self.nodes.len()];
+        for (next, spec) in self.nodes.iter().enumerate() {
+            spec.inputs.iter().chain(&spec.after).for_each(|&from| behind[from].push(next));
+        }
         let mut order: Vec<usize> = (0..self.nodes.len()).filter(|&node| waits[node] == 0).collect();
         let mut done = 0;
         while done < order.len() {
-            let node = order[done];
-            done += 1;
-            for (next, spec) in self.nodes.iter().enumerate() {
-                let edges = spec.inputs.iter().chain(&spec.after).filter(|&&from| from == node).count();
-                if edges > 0 {
-                    waits[next] -= edges;
-                    if waits[next] == 0 {
-                        order.push(next);
-                    }
+            for &next in &behind[order[done]] {
+                waits[next] -= 1;
+                if waits[next] == 0 {
+                    order.push(next);
                 }
             }
+            done += 1;
         }
         if order.len() < self.nodes.len() {
             return Err("a step writes the table whose changes it reads".to_owned());

@@ -121,6 +121,7 @@ pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIE
 pub use sources::csv_reader::Record;
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};
+pub use sources::included::{Included, IncludingSource};
 pub use sources::nexmark::{Nexmark, NexmarkEntity};
 pub use sources::paced::PacedSource;
 pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};
@@ -151,6 +152,8 @@ pub const EARLY_RESULTS_WAITING_MAX: usize = 1 << 16;
 pub const EARLY_RESULTS_BYTES_MAX: usize = 16 << 20;
 /// Maximum of groups that one window operator caches in DRAM; others are read from its table.
 pub const GROUPS_IN_DRAM_MAX: usize = 1 << 18;
+/// Maximum of bytes that the state of a group has in its state table: functions that keep all values have no other.
+pub const GROUP_STATE_BYTES_MAX: usize = 64 << 20;
 /// Maximum of open windows of one window operator.
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 /// Maximum of open sessions of one session operator; all are in DRAM, as far as the memory budget allows.

@@ -44,6 +44,7 @@ pub(crate) struct OperatorCounts {
     /// Microseconds of the watermark that it has sent; those of [`EventTime::START`] before the first.
     watermark_us: AtomicI64,
     state_costs: Mutex<Option<StateCosts>>,
+    rate: Rate,
 }
 
 impl OperatorCounts {
@@ -58,6 +59,14 @@ impl OperatorCounts {
     /// Notes what its state costs.
     pub(crate) fn note_state_costs(&self, costs: StateCosts) {
         *self.state_costs.lock() = Some(costs);
+    }
+
+    /// Tuples that it received, or that it sent if it receives none.
+    fn passed(&self) -> u64 {
+        match self.tuples_in.load(Ordering::Relaxed) {
+            0 => self.tuples_out.load(Ordering::Relaxed),
+            received => received,
+        }
     }
 }
 
@@ -78,6 +87,8 @@ pub struct OperatorProgress {
     pub tuples_in: u64,
     /// Tuples that it sent on.
     pub tuples_out: u64,
+    /// Tuples that it received per second, over the last second or so; of a source those that it sent.
+    pub tuples_per_s: u64,
     /// Tuples that were late for it.
     pub late: u64,
     /// Watermark that it has sent, of the last commit.
@@ -174,9 +185,16 @@ impl Progress {
                     late: AtomicU64::new(0),
                     watermark_us: AtomicI64::new(EventTime::START.micros()),
                     state_costs: Mutex::default(),
+                    rate: Rate::default(),
                 })
                 .collect(),
         }
+    }
+
+    /// Measures the rates, if a window of theirs is over; called by the topology's thread only.
+    pub(crate) fn note_rates(&self, now_ns: u64) {
+        self.rate.note(now_ns, self.tuples.load(Ordering::Relaxed));
+        self.operators.iter().for_each(|operator| operator.rate.note(now_ns, operator.passed()));
     }
 
     /// Reads the counters of all operators and sources, in the order in which they were added.
@@ -185,6 +203,7 @@ impl Progress {
             name: counts.name.clone(),
             tuples_in: counts.tuples_in.load(Ordering::Relaxed),
             tuples_out: counts.tuples_out.load(Ordering::Relaxed),
+            tuples_per_s: counts.rate.tuples_per_s.load(Ordering::Relaxed),
             late: counts.late.load(Ordering::Relaxed),
             watermark: Some(EventTime::from_micros(counts.watermark_us.load(Ordering::Relaxed)))
                 .filter(|time| *time != EventTime::START),

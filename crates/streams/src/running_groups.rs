@@ -7,6 +7,7 @@ use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::early::EarlyResults;
 use crate::operators::running_aggregate::{LifeTimes, RunningAggregate};
 use crate::operators::running_state::{RunningLayout, RunningState};
+use crate::operators::state_rows::StateRows;
 use crate::operators::stored_keys::NULLS;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::value_counts::ValueCounts;
@@ -115,24 +116,30 @@ impl RunningGroups {
         columns
     }
 
-    /// Schema with a key, and columns whose names are made free.
-    fn schema_of(key: Vec<Column>, others: Vec<Column>) -> Result<Schema, String> {
+    /// Columns of a table with a key, whose names are made free, and those of the key.
+    fn columns_of(key: Vec<Column>, others: Vec<Column>) -> (Vec<Column>, Vec<String>) {
         let names: Vec<String> = key.iter().map(|column| column.name.clone()).collect();
         let mut columns = key;
         for column in others {
             columns.push(Column { name: free_name(&column.name, &columns), ..column });
         }
+        (columns, names)
+    }
+
+    fn schema_of(key: Vec<Column>, others: Vec<Column>) -> Result<Schema, String> {
+        let (columns, names) = RunningGroups::columns_of(key, others);
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
         Schema::new(columns, &names).map_err(|error| error.to_string())
     }
 
-    fn state_schema(&self, stream: &Stream, bound: &[BoundAggregate]) -> Result<Schema, String> {
+    /// Columns of the state table, and its key.
+    fn state_columns(&self, stream: &Stream, bound: &[BoundAggregate]) -> (Vec<Column>, Vec<String>) {
         let mut others = vec![Column::new(ROWS, DataType::BigInt).not_null()];
         if self.life.is_some() {
             others.push(Column::new(LAST, DataType::Timestamp).not_null());
         }
         others.extend(bound.iter().flat_map(BoundAggregate::state_columns));
-        RunningGroups::schema_of(RunningGroups::key_of(stream, &self.groups), others)
+        RunningGroups::columns_of(RunningGroups::key_of(stream, &self.groups), others)
     }
 
     /// Columns whose values are counted: the groups, and what aggregates read that cannot be subtracted from. None if there
@@ -181,7 +188,8 @@ impl Stream {
     pub fn try_running(&self, running: RunningGroups) -> Result<Stream, String> {
         running.check(self)?;
         let bound = running.bound(self)?;
-        self.plan_state(&running.state_table, running.state_schema(self, &bound)?)?;
+        let planned = running.state_columns(self, &bound);
+        let is_divided = self.plan_groups(&running.state_table, planned, &bound)?;
         let counted = running.counted(self, &bound);
         let values_table = values_table(&running.state_table);
         if let Some(columns) = &counted {
@@ -213,7 +221,9 @@ impl Stream {
                 ValueCounts::new(name.clone(), values, columns, layout.groups.len())
             });
             let values = values.transpose()?;
-            let state = RunningState::new(name.clone(), made.catalog.table(&table)?, layout, values, memory)?;
+            let state_table = made.catalog.table(&table)?;
+            let rows = StateRows::new(&name, &state_table, &layout.aggregates, is_divided);
+            let state = RunningState::new(name.clone(), (state_table, rows), layout, values, memory)?;
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);
             let late = late.map(|late| late.operator(made, &name)).transpose()?;

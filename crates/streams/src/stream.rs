@@ -10,13 +10,16 @@ use crate::execution::held_batches::HeldBatches;
 use crate::expression::{ColumnExpression, Expression, TuplePredicate};
 use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
 use crate::operators::Operator;
+use crate::operators::accumulator::BoundAggregate;
 use crate::operators::assign_windows::AssignWindows;
+use crate::operators::changes_as_rows::ChangesAsRows;
 use crate::operators::file_sink::FileSinkOperator;
 use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
 use crate::operators::sink::SinkOperator;
+use crate::operators::state_rows::add_parts;
 use crate::operators::tcp_sink::TcpSinkOperator;
 use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
@@ -74,6 +77,29 @@ impl Stream {
     ) -> Stream {
         let node = self.graph.borrow_mut().add(vec![self.node], NodeKind::Operator(Box::new(make)));
         Stream { node, columns, key: None, ..self.clone() }
+    }
+
+    /// Plans the state table of groups with these aggregates, or checks the existing one. Returns true if it has the columns
+    /// of groups of several rows, which those that were created without them do not get.
+    pub(crate) fn plan_groups(
+        &self,
+        table: &str,
+        (mut columns, mut key): (Vec<Column>, Vec<String>),
+        aggregates: &[BoundAggregate],
+    ) -> Result<bool, String> {
+        let schema_of = |columns: &[Column], key: &[String]| {
+            let key: Vec<&str> = key.iter().map(String::as_str).collect();
+            Schema::new(columns.to_vec(), &key).map_err(|error| error.to_string())
+        };
+        let whole = schema_of(&columns, &key)?;
+        let existing = self.graph.borrow().schema(&self.catalog, table);
+        let is_divided = aggregates.iter().any(BoundAggregate::has_texts)
+            && existing.is_none_or(|existing| *existing != whole);
+        if !is_divided {
+            return self.plan_state(table, whole).map(|()| false);
+        }
+        add_parts(&mut columns, &mut key);
+        self.plan_state(table, schema_of(&columns, &key)?).map(|()| true)
     }
 
     /// Plans the state table of an operator, or checks the existing one.
@@ -226,6 +252,19 @@ impl Stream {
         union.from_sources = self.from_sources && other.from_sources;
         union.changes = self.changes || other.changes;
         union
+    }
+
+    /// Sends changes as tuples that stay: each one that is inserted or taken back, with `insert` or `delete` in a last column
+    /// of this name.
+    pub fn changes_as_rows(&self, change_type: &str) -> Stream {
+        if self.column(change_type).is_some() {
+            self.report(format!("the stream has a column {change_type} already"));
+        }
+        let mut columns = self.columns.to_vec();
+        columns.push(Column::new(change_type, DataType::Varchar).not_null());
+        let (name, schema) = (self.name("changes as rows"), arrow_schema(&columns, UTC));
+        let rows = self.add(columns.into(), move |_| Ok(Box::new(ChangesAsRows { name, schema })));
+        Stream { changes: false, ..rows }
     }
 
     /// Copies each tuple for each window that contains its event time, and adds the columns `window_start` and

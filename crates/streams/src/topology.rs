@@ -17,7 +17,7 @@ use crate::stream::Stream;
 use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, positions};
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Table, TableDefinition, TableOptions};
-use entresol_transactions::{GroupId, Transaction};
+use entresol_transactions::{GroupId, Isolation, Transaction};
 use std::cell::RefCell;
 use std::ops::Range;
 use std::rc::Rc;
@@ -58,6 +58,7 @@ impl Topology {
             bounding: None,
             settings: Settings {
                 durability: Durability::Sync,
+                isolation: Isolation::default(),
                 boundary: Boundary::Every(1000),
                 tuples_max: None,
                 on_error: OnError::Stop,
@@ -97,6 +98,14 @@ impl TopologyBuilder {
     /// Sets the durability of commits; the default is `sync`.
     pub fn durability(mut self, durability: Durability) -> TopologyBuilder {
         self.settings.durability = durability;
+        self
+    }
+
+    /// Sets the isolation level of transactions; the default is snapshot isolation. At [`Isolation::Serializable`] what a
+    /// transaction has read is validated when it commits, and a transaction whose reads have changed is run again. A
+    /// transaction is one statement, so [`Isolation::ReadCommitted`] sees what snapshot isolation does.
+    pub fn isolation(mut self, isolation: Isolation) -> TopologyBuilder {
+        self.settings.isolation = isolation;
         self
     }
 

@@ -1,6 +1,7 @@
 //! Windowed and grouped streams, before their aggregate.
 
-use crate::graph::{WindowNode, Writer};
+use crate::graph::{OperatorArguments, WindowNode, Writer};
+use crate::operators::Operator;
 use crate::operators::accumulator::{Aggregate, BoundAggregate};
 use crate::operators::divided_state::DividedState;
 use crate::operators::early::EarlyResults;
@@ -8,6 +9,7 @@ use crate::operators::key_parts::KeyPart;
 use crate::operators::session_aggregate::SessionAggregate;
 use crate::operators::session_state::SessionState;
 use crate::operators::state_form::StateForm;
+use crate::operators::state_rows::StateRows;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::{TimeWindow, WindowKind, WindowTimes};
@@ -15,7 +17,8 @@ use crate::operators::window_aggregate::{EarlyWindows, SourceTimes, WindowAggreg
 use crate::operators::window_state::WindowState;
 use crate::stream::Stream;
 use crate::{GROUPS_IN_DRAM_MAX, UTC};
-use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use arrow_schema::SchemaRef;
+use entresol_tables::{Column, DataType, Schema, Table, arrow_schema};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -65,6 +68,107 @@ pub enum EarlyEmission {
     Commit,
     /// The first commit behind each interval of the clock.
     Every(Duration),
+}
+
+/// Windows and groups of a stream, with the places of their columns.
+struct BoundWindows {
+    state_table: String,
+    /// True if groups may have several rows in the state table.
+    is_divided: bool,
+    times: WindowTimes,
+    edge_type: DataType,
+    time_column: usize,
+    edge_column: Option<usize>,
+    correction_us: i64,
+    early: Option<EarlyEmission>,
+    group_columns: Vec<usize>,
+    groups_in_dram: usize,
+    state_form: Option<StateForm>,
+    aggregates: Vec<BoundAggregate>,
+    late: Option<(String, Vec<Column>)>,
+}
+
+impl BoundWindows {
+    /// Operator of the windows, with results of these columns.
+    fn operator(
+        mut self,
+        made: &OperatorArguments<'_>,
+        schema: SchemaRef,
+    ) -> crate::error::Result<Box<dyn Operator>> {
+        let name = format!("window {}", self.state_table);
+        let state_table = made.catalog.table(&self.state_table)?;
+        let late = self.late.take().map(|(table, columns)| {
+            ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true)
+        });
+        let late = late.transpose()?;
+        let watermark = StoredWatermark::new(made.watermarks, made.topology, &self.state_table);
+        let progress = SourceTimes::new(made.sources);
+        let rows = StateRows::new(&name, &state_table, &self.aggregates, self.is_divided);
+        let memory = made.catalog.context().pool().memory();
+        let time_column = self.time_column;
+        Ok(match self.times {
+            WindowTimes::Windows(span) => Box::new(WindowAggregate {
+                time_column,
+                edge_column: self.edge_column,
+                span,
+                correction_us: self.correction_us,
+                early: self.early.map(|emission| match emission {
+                    EarlyEmission::Commit => EarlyWindows::Commit,
+                    EarlyEmission::Every(interval) => {
+                        EarlyWindows::Every(Box::new(EarlyResults::every(interval, memory)))
+                    }
+                }),
+                state: self.divided(made, &name, (state_table, rows)),
+                env: made.catalog.context().pool().env().clone(),
+                name,
+                watermark,
+                progress,
+                schema,
+                late,
+            }),
+            WindowTimes::Sessions(span) => {
+                let (tables, groups) = ((state_table, rows), self.group_columns);
+                let state =
+                    SessionState::new(name.clone(), tables, self.aggregates, groups, span.gap_us, memory)?;
+                Box::new(SessionAggregate {
+                    name,
+                    time_column,
+                    span,
+                    state,
+                    watermark,
+                    progress,
+                    schema,
+                    late,
+                })
+            }
+        })
+    }
+
+    /// State of the windows, in parts for the threads that work on it.
+    fn divided(
+        &self,
+        made: &OperatorArguments<'_>,
+        name: &str,
+        (table, rows): (Arc<Table>, StateRows),
+    ) -> DividedState {
+        let memory = made.catalog.context().pool().memory();
+        // The first thread more is for commits. One group is not divided.
+        let of = if self.group_columns.is_empty() { 1 } else { (made.parallelism - 1).max(1) };
+        let part = |number| {
+            WindowState::new(
+                name.to_owned(),
+                (Arc::clone(&table), rows.clone()),
+                self.aggregates.clone(),
+                self.group_columns.clone(),
+                self.groups_in_dram,
+                KeyPart { number, of },
+                memory,
+            )
+            .stored_in(self.state_form)
+        };
+        let parts = (0..of).map(part).collect();
+        DividedState::new(name.to_owned(), made.topology, self.group_columns.clone(), parts, memory)
+    }
 }
 
 impl WindowedStream {
@@ -173,108 +277,20 @@ impl GroupedStream {
 
     fn resolve(&self, aggregates: &[Aggregate], state_table: &str) -> Result<Stream, String> {
         let stream = &self.stream;
-        let place =
-            |name: &str| stream.column(name).ok_or_else(|| format!("the stream has no column {name}"));
-        let time_column = place(&self.window.time)?;
-        let edge = edge_type_of(stream.columns[time_column].data_type)
-            .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
-        let times = self.window.times()?;
-        let correction_us = self.correction_us(times)?;
-        let early = self.early;
-        if early.is_some() && matches!(times, WindowTimes::Sessions(_)) {
-            return Err("sessions have no early results: their edges change".to_owned());
-        }
-        let edge_column = self.window.edge.as_deref().map(place).transpose()?;
-        let group_columns: Vec<usize> =
-            self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
-        let bound: Vec<BoundAggregate> = aggregates
-            .iter()
-            .map(|aggregate| aggregate.resolve(&stream.columns))
-            .collect::<Result<_, _>>()?;
-        if bound.is_empty() {
-            return Err("the list of aggregates is empty".to_owned());
-        }
-        self.plan_state(state_table, times, edge, &group_columns, &bound)?;
-
+        let bound = self.bind(aggregates, state_table)?;
         let mut columns: Vec<Column> =
-            group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
-        columns.push(Column::new(WINDOW_START, edge).not_null());
-        columns.push(Column::new(WINDOW_END, edge).not_null());
-        columns.extend(bound.iter().map(BoundAggregate::result_column));
-        let (table, groups_in_dram) = (state_table.to_owned(), self.groups_in_dram);
-        let (late, state_form) = (self.late.clone(), self.state_form);
+            bound.group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
+        columns.push(Column::new(WINDOW_START, bound.edge_type).not_null());
+        columns.push(Column::new(WINDOW_END, bound.edge_type).not_null());
+        columns.extend(bound.aggregates.iter().map(BoundAggregate::result_column));
         self.plan_late()?;
-        let schema = arrow_schema(&columns, UTC);
-        let mut results = stream.add(columns.into(), move |made| {
-            let name = format!("window {table}");
-            let (state_table, memory) = (made.catalog.table(&table)?, made.catalog.context().pool().memory());
-            let late = late.map(|(table, columns)| {
-                ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true)
-            });
-            let late = late.transpose()?;
-            let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
-            let progress = SourceTimes::new(made.sources);
-            Ok(match times {
-                WindowTimes::Windows(span) => {
-                    // The first thread more is for commits. One group is not divided.
-                    let of = if group_columns.is_empty() { 1 } else { (made.parallelism - 1).max(1) };
-                    let part = |number| {
-                        WindowState::new(
-                            name.clone(),
-                            Arc::clone(&state_table),
-                            bound.clone(),
-                            group_columns.clone(),
-                            groups_in_dram,
-                            KeyPart { number, of },
-                            memory,
-                        )
-                        .stored_in(state_form)
-                    };
-                    let parts = (0..of).map(part).collect();
-                    let state =
-                        DividedState::new(name.clone(), made.topology, group_columns.clone(), parts, memory);
-                    let env = made.catalog.context().pool().env().clone();
-                    Box::new(WindowAggregate {
-                        name,
-                        time_column,
-                        edge_column,
-                        span,
-                        correction_us,
-                        early: early.map(|emission| match emission {
-                            EarlyEmission::Commit => EarlyWindows::Commit,
-                            EarlyEmission::Every(interval) => {
-                                EarlyWindows::Every(Box::new(EarlyResults::every(interval, memory)))
-                            }
-                        }),
-                        state,
-                        env,
-                        watermark,
-                        progress,
-                        schema,
-                        late,
-                    })
-                }
-                WindowTimes::Sessions(span) => {
-                    let (gap_us, named) = (span.gap_us, name.clone());
-                    let state = SessionState::new(named, state_table, bound, group_columns, gap_us, memory)?;
-                    Box::new(SessionAggregate {
-                        name,
-                        time_column,
-                        span,
-                        state,
-                        watermark,
-                        progress,
-                        schema,
-                        late,
-                    })
-                }
-            })
-        });
+        let (schema, times, is_divided) = (arrow_schema(&columns, UTC), bound.times, bound.is_divided);
+        let mut results = stream.add(columns.into(), move |made| bound.operator(made, schema));
         let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();
         graph.writers.push(Writer { table: state_table.to_owned(), node: results.node, is_to_table: false });
-        if let WindowTimes::Windows(_) = times {
+        if matches!(times, WindowTimes::Windows(_)) && !is_divided {
             graph.paged.insert(state_table.to_owned());
         }
         if stream.from_sources
@@ -284,6 +300,42 @@ impl GroupedStream {
         }
         drop(graph);
         Ok(results)
+    }
+
+    /// Binds windows and groups to the places of their columns, and plans their state table.
+    fn bind(&self, aggregates: &[Aggregate], state_table: &str) -> Result<BoundWindows, String> {
+        let stream = &self.stream;
+        let place =
+            |name: &str| stream.column(name).ok_or_else(|| format!("the stream has no column {name}"));
+        let time_column = place(&self.window.time)?;
+        let edge_type = edge_type_of(stream.columns[time_column].data_type)
+            .ok_or_else(|| format!("the event time column {} is not a TIMESTAMP", self.window.time))?;
+        let times = self.window.times()?;
+        if self.early.is_some() && matches!(times, WindowTimes::Sessions(_)) {
+            return Err("sessions have no early results: their edges change".to_owned());
+        }
+        let group_columns: Vec<usize> =
+            self.groups.iter().map(|name| place(name)).collect::<Result<_, _>>()?;
+        let bound = aggregates.iter().map(|aggregate| aggregate.resolve(&stream.columns));
+        let bound = bound.collect::<Result<Vec<BoundAggregate>, _>>()?;
+        if bound.is_empty() {
+            return Err("the list of aggregates is empty".to_owned());
+        }
+        Ok(BoundWindows {
+            is_divided: self.plan_state(state_table, times, edge_type, &group_columns, &bound)?,
+            state_table: state_table.to_owned(),
+            times,
+            edge_type,
+            time_column,
+            edge_column: self.window.edge.as_deref().map(place).transpose()?,
+            correction_us: self.correction_us(times)?,
+            early: self.early,
+            group_columns,
+            groups_in_dram: self.groups_in_dram,
+            state_form: self.state_form,
+            aggregates: bound,
+            late: self.late.clone(),
+        })
     }
 
     /// Microseconds in which results are corrected.
@@ -297,7 +349,7 @@ impl GroupedStream {
         }
     }
 
-    /// Plans the state table, or checks the existing one.
+    /// Plans the state table, or checks the existing one; true if its groups may have several rows.
     fn plan_state(
         &self,
         table: &str,
@@ -305,23 +357,22 @@ impl GroupedStream {
         edge: DataType,
         group_columns: &[usize],
         bound: &[BoundAggregate],
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let stream = &self.stream;
         let mut columns: Vec<Column> =
             group_columns.iter().map(|&column| stream.columns[column].clone().not_null()).collect();
         columns.push(Column::new(WINDOW_START, edge).not_null());
-        let groups = self.groups.iter().map(String::as_str);
-        let key: Vec<&str> = match times {
+        let (groups, start) = (self.groups.iter().cloned(), WINDOW_START.to_owned());
+        let key: Vec<String> = match times {
             // The window first: closing one is a scan of a key prefix.
-            WindowTimes::Windows(_) => std::iter::once(WINDOW_START).chain(groups).collect(),
+            WindowTimes::Windows(_) => std::iter::once(start).chain(groups).collect(),
             // The group first: reading its sessions again is one.
             WindowTimes::Sessions(_) => {
                 columns.push(Column::new(WINDOW_END, edge).not_null());
-                groups.chain([WINDOW_START]).collect()
+                groups.chain([start]).collect()
             }
         };
         columns.extend(bound.iter().flat_map(BoundAggregate::state_columns));
-        let schema = Schema::new(columns, &key).map_err(|error| error.to_string())?;
-        stream.plan_state(table, schema)
+        stream.plan_groups(table, (columns, key), bound)
     }
 }

@@ -253,3 +253,55 @@ fn a_topology_outlives_the_timeout_of_its_creator() {
     append(&path, "1,7\n");
     wait_for(&mut other, "SELECT name FROM stored", "007 xxxa");
 }
+
+/// A statement that is longer than a row is stored in pieces, which are there after a restart, changed and removed with it.
+#[test]
+fn a_topology_may_have_many_steps() {
+    const STEPS: usize = 120;
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,n\n1,1\n2,2\n");
+    let open = || Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let database = open();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, n INT) WITH (connector = 'file', path = '{}', tail = true);
+             CREATE TABLE stored (step INT, id INT, note TEXT)",
+            path.display()
+        ))
+        .unwrap();
+    let step = |number: usize| {
+        let note = "schön und gut, ".repeat(15);
+        format!("INSERT INTO stored SELECT {number}, id, 'step {number}, {note}' FROM line WHERE n > 0")
+    };
+    let steps = |count: usize| (0..count).map(step).collect::<Vec<String>>().join("; ");
+    session.execute(&format!("CREATE TOPOLOGY storing COMMIT EACH ROW AS ({})", steps(STEPS))).unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", &(2 * STEPS).to_string());
+    let pieces = "SELECT count(*) >= 2, max(length(definition)) <= 16384 FROM streams_topology_parts";
+    assert_eq!(rows(&mut session, pieces), [["true", "true"]]);
+    drop(session);
+    // Left as by a crash.
+    drop(database);
+    let database = open();
+    let mut session = database.session().unwrap();
+    session.execute("ALTER TOPOLOGY storing SET (durability = 'none')").unwrap();
+    append(&path, "3,3\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", &(3 * STEPS).to_string());
+    let different = "SELECT count(DISTINCT note) FROM stored";
+    assert_eq!(rows(&mut session, different), [[STEPS.to_string()]]);
+    session.execute(&format!("ALTER TOPOLOGY storing AS ({})", steps(1))).unwrap();
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_topology_parts"), [["0"]]);
+    append(&path, "4,4\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", &(3 * STEPS + 1).to_string());
+    session.execute(&format!("ALTER TOPOLOGY storing AS ({})", steps(STEPS))).unwrap();
+    session.execute("DROP TOPOLOGY storing").unwrap();
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_topology_parts"), [["0"]]);
+    let long = format!(
+        "CREATE TOPOLOGY long AS (INSERT INTO stored SELECT 1, id, '{}' FROM line)",
+        "x".repeat(4 << 20)
+    );
+    let error = session.execute(&long).unwrap_err();
+    assert_eq!(sqlstate(&error), "54000", "{error}");
+    assert!(error.to_string().contains("divide it into several topologies"), "{error}");
+}

@@ -1,7 +1,7 @@
 //! Topologies beside other writers: one waits for the commit that is in its way, and looks up what is committed.
 
-use super::{rows, wait_for, wait_for_end};
-use entresol::{Database, Options};
+use super::{rows, sqlstate, wait_for, wait_for_end};
+use entresol::{Database, Options, Session};
 
 /// A commit that is on its way to the disk is visible to nobody, and already in the way of the other topology.
 #[test]
@@ -82,4 +82,53 @@ fn a_view_may_get_a_log_of_changes_while_topologies_write() {
         session.execute("CREATE MATERIALIZED VIEW past WITH (history = '1 day') AS SELECT n FROM counted");
     let message = error.unwrap_err().to_string();
     assert!(message.contains("CREATE MATERIALIZED VIEW WITH (history"), "{message}");
+}
+
+/// Two writers that each look at what the other has written take no more together than there is, if both are serializable.
+#[test]
+fn a_serializable_topology_has_no_write_skew() {
+    const PLACES: usize = 60;
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE guest (at TIMESTAMP NOT NULL) WITH (connector = 'generator', rows = 150, rows_per_second = 200);
+             CREATE TABLE taken (at TIMESTAMP PRIMARY KEY);
+             CREATE TABLE reserved (id INT PRIMARY KEY);
+             CREATE TOPOLOGY seating COMMIT EACH ROW ISOLATION LEVEL SERIALIZABLE WITH (durability = 'none') AS (
+                 INSERT INTO taken SELECT at FROM guest
+                     WHERE (SELECT count(*) FROM taken) + (SELECT count(*) FROM reserved) < {PLACES})"
+        ))
+        .unwrap();
+    let plan = rows(&mut session, "EXPLAIN TOPOLOGY seating");
+    assert!(plan[0][0].ends_with(", serializable"), "{plan:?}");
+    let (mut id, mut conflicts) = (0, 0);
+    loop {
+        session.execute("BEGIN ISOLATION LEVEL SERIALIZABLE").unwrap();
+        let both = "SELECT (SELECT count(*) FROM taken) + (SELECT count(*) FROM reserved)";
+        let is_full = rows(&mut session, both)[0][0].parse::<usize>().unwrap() >= PLACES;
+        if is_full {
+            session.execute("COMMIT").unwrap();
+            break;
+        }
+        session.execute(&format!("INSERT INTO reserved VALUES ({id})")).unwrap();
+        match session.execute("COMMIT") {
+            Ok(_) => id += 1,
+            Err(error) => {
+                assert_eq!(sqlstate(&error), "40001", "{error}");
+                conflicts += 1;
+            }
+        }
+    }
+    wait_for_end(&mut session, "seating");
+    let count = |session: &mut Session, table: &str| -> usize {
+        rows(session, &format!("SELECT count(*) FROM {table}"))[0][0].parse().unwrap()
+    };
+    let (taken, reserved) = (count(&mut session, "taken"), count(&mut session, "reserved"));
+    assert_eq!(taken + reserved, PLACES, "{taken} and {reserved}, {conflicts} conflicts");
+    assert!(reserved > 0);
+    let error = session
+        .execute("CREATE TOPOLOGY x ISOLATION LEVEL CHAOS AS (INSERT INTO taken SELECT at FROM guest)")
+        .unwrap_err();
+    assert_eq!(sqlstate(&error), "42601", "{error}");
 }

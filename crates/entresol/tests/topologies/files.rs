@@ -102,3 +102,65 @@ fn json_lines_have_columns_by_name() {
         assert!(error.contains(expected), "{options}: {error}");
     }
 }
+
+/// INCLUDE tells where a row comes from: its file, the place and the line in it, and when it was read.
+#[test]
+fn rows_say_where_they_come_from() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path();
+    append(&folder.join("a.csv"), "id,word\n1,one\nx,y\n2,\"two\nlines\"\n3,three\n");
+    append(&folder.join("b.csv"), "word,id\nfour,4\n");
+    let database = Database::open(folder.join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT NOT NULL, word VARCHAR, WATERMARK FOR read_at AS read_at)
+                 INCLUDE PARTITION AS file INCLUDE OFFSET INCLUDE LINE AS line INCLUDE TIMESTAMP AS read_at
+                 WITH (connector = 'file', path = '{}/*.csv', tail = true, rejects = 'bad') FORMAT PLAIN ENCODE CSV;
+             CREATE SOURCE number (n INT NOT NULL) INCLUDE OFFSET AS number INCLUDE PARTITION AS part INCLUDE LINE
+                 WITH (connector = 'generator', rows = 3);
+             CREATE TABLE lines (id INT PRIMARY KEY, file TEXT, place BIGINT, line BIGINT, read_at TIMESTAMPTZ);
+             CREATE TABLE numbers (number BIGINT PRIMARY KEY, part TEXT, line BIGINT);
+             CREATE TOPOLOGY reading AS (
+                 INSERT INTO lines SELECT id, file, \"offset\", line, read_at FROM line;
+                 INSERT INTO numbers SELECT number, part, line FROM number)",
+            folder.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM lines", "4");
+    let (a, b) = (folder.join("a.csv").display().to_string(), folder.join("b.csv").display().to_string());
+    let found = rows(&mut session, "SELECT id, file, place, line FROM lines ORDER BY id");
+    assert_eq!(found[0], ["1", a.as_str(), "14", "2"]);
+    assert_eq!(found[1], ["2", a.as_str(), "32", "5"]);
+    assert_eq!(found[2], ["3", a.as_str(), "40", "6"]);
+    assert_eq!(found[3], ["4", b.as_str(), "15", "2"]);
+    let recent = "SELECT count(*) FROM lines WHERE read_at BETWEEN now() - INTERVAL '1 hour' AND now()";
+    assert_eq!(rows(&mut session, recent), [["4"]]);
+    assert_eq!(
+        rows(&mut session, "SELECT * FROM numbers ORDER BY number"),
+        [["1", "", ""], ["2", "", ""], ["3", "", ""]]
+    );
+    let columns: Vec<String> =
+        rows(&mut session, "DESCRIBE line").into_iter().map(|mut row| row.remove(0)).collect();
+    assert_eq!(columns, ["id", "word", "file", "offset", "line", "read_at"]);
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    // A place is that of the whole file after a restart too.
+    append(&folder.join("b.csv"), "five,5\n");
+    let database = Database::open(folder.join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM lines", "5");
+    assert_eq!(
+        rows(&mut session, "SELECT file, place, line FROM lines WHERE id = 5"),
+        [[b.as_str(), "22", "3"]]
+    );
+    for (clause, expected) in [
+        ("INCLUDE KEY", "INCLUDE KEY: records have PARTITION"),
+        ("INCLUDE OFFSET AS id", "column \"id\" specified more than once"),
+    ] {
+        let sql = format!("CREATE SOURCE s (id INT) {clause} WITH (connector = 'file', path = 'a.csv')");
+        let error = session.execute(&sql).unwrap_err().to_string();
+        assert!(error.contains(expected), "{clause}: {error}");
+    }
+}

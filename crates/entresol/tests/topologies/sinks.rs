@@ -72,6 +72,56 @@ fn a_file_has_each_row_once_over_restarts() {
     }
 }
 
+/// A sink of results that change has each result that is sent or taken back, once; together they are the results.
+#[test]
+fn a_file_has_the_changes_of_results() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("changes.csv");
+    for round in 0..3 {
+        let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        if round == 0 {
+            session
+                .execute(&format!(
+                    "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n INT NOT NULL) WITH (connector = 'generator', rows = 3000,
+                         step = '1 second', n.cardinality = 9, rows_per_second = 3000);
+                     CREATE TABLE stored (at TIMESTAMP, n INT);
+                     CREATE TOPOLOGY storing WITH (durability = 'none') AS (INSERT INTO stored SELECT at, n FROM numbers);
+                     CREATE SINK counts AS SELECT n, count(*) AS times FROM numbers GROUP BY n HAVING count(*) % 5 <> 0
+                         WITH (connector = 'file', path = '{}') FORMAT PLAIN ENCODE CSV",
+                    path.display()
+                ))
+                .unwrap();
+        }
+        if round < 2 {
+            // Left as by a crash.
+            wait_for_lines(&path, 20 * (round + 1));
+            continue;
+        }
+        wait_for_end(&mut session, "counts");
+        wait_for_end(&mut session, "storing");
+        let text = std::fs::read_to_string(&path).unwrap();
+        let mut lines = text.lines();
+        assert_eq!(lines.next(), Some("n,times,change_type"));
+        let mut results = std::collections::BTreeSet::new();
+        for line in lines {
+            let (row, change) = line.rsplit_once(',').unwrap();
+            let is_known = match change {
+                "insert" => !results.insert(row.to_owned()),
+                "delete" => !results.remove(row),
+                other => panic!("{other}"),
+            };
+            assert!(!is_known, "{line}");
+        }
+        let counts =
+            "SELECT n || ',' || count(*) AS r FROM stored GROUP BY n HAVING count(*) % 5 <> 0 ORDER BY r";
+        let wanted: Vec<String> =
+            rows(&mut session, counts).into_iter().map(|mut row| row.remove(0)).collect();
+        assert!(text.contains("delete"));
+        assert_eq!(results.into_iter().collect::<Vec<_>>(), wanted);
+    }
+}
+
 /// Directory of a database that this process opens to be killed, if it is the child of the test below.
 const CHILD: &str = "ENTRESOL_SINK_CHILD";
 

@@ -74,7 +74,7 @@ fn a_rate_rises_and_falls() {
     let mut session = database.session().unwrap();
     session
         .execute(
-            "CREATE SOURCE numbers (at TIMESTAMP NOT NULL) WITH (connector = 'generator', rows = 3000, rows_per_second = 2000);
+            "CREATE SOURCE numbers (at TIMESTAMP NOT NULL) WITH (connector = 'generator', rows = 5000, rows_per_second = 2000);
              CREATE TABLE stored (at TIMESTAMP PRIMARY KEY);
              CREATE TOPOLOGY counting AS (INSERT INTO stored SELECT at FROM numbers)",
         )
@@ -88,6 +88,14 @@ fn a_rate_rises_and_falls() {
         std::thread::sleep(Duration::from_millis(10));
     }
     assert!(most < 3000, "{most}");
+    // Each operator has a rate of its own.
+    let slow = "SELECT count(*) FROM entresol.operators WHERE coalesce(tuples_per_second, 0) < 100";
+    wait_for(&mut session, slow, "0");
+    let lines = rows(&mut session, "EXPLAIN ANALYZE TOPOLOGY counting");
+    assert!(
+        lines.iter().any(|line| line[0].contains("operator source numbers") && line[0].contains(" rows/s")),
+        "{lines:?}"
+    );
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT tuples_per_second FROM entresol.topologies"), [[""]]);
 }

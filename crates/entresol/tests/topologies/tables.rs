@@ -24,7 +24,10 @@ const TABLES: &str = "
     CREATE TABLE flagged (at TIMESTAMP, is_there BOOLEAN);
     CREATE TABLE words (at TIMESTAMP, word VARCHAR, n BIGINT);
     CREATE TABLE per_place (place INT, hour TIMESTAMP, readings BIGINT, PRIMARY KEY (place, hour));
-    CREATE TABLE of_query (at TIMESTAMP, places BIGINT)";
+    CREATE TABLE of_query (at TIMESTAMP, places BIGINT);
+    CREATE TABLE nearest (at TIMESTAMP, place INT, kw DOUBLE);
+    CREATE TABLE next_place (at TIMESTAMP, low DOUBLE);
+    CREATE TABLE correlated (at TIMESTAMP, most DOUBLE)";
 
 const STEPS: &str = "
     INSERT INTO readings SELECT * FROM reading;
@@ -41,7 +44,13 @@ const STEPS: &str = "
     INSERT INTO per_place SELECT p.meter, w.window_start, count(*)
         FROM TUMBLE(reading, at, INTERVAL '1 hour') w JOIN places p ON p.meter = w.meter AND p.place < 50 GROUP BY p.meter, w.window_start;
     INSERT INTO of_query SELECT r.at, q.n FROM reading r
-        JOIN (SELECT feeder, count(*) AS n FROM places p JOIN factors f ON f.factor = p.place % 5 GROUP BY feeder) q ON q.feeder = r.feeder";
+        JOIN (SELECT feeder, count(*) AS n FROM places p JOIN factors f ON f.factor = p.place % 5 GROUP BY feeder) q ON q.feeder = r.feeder;
+    INSERT INTO nearest SELECT r.at, p.place, r.kw FROM reading r ASOF JOIN places p MATCH_CONDITION (r.kw * 4 >= p.low)
+        ON p.feeder = r.feeder AND p.meter = r.meter;
+    INSERT INTO next_place SELECT r.at, p.low FROM reading r ASOF JOIN places p MATCH_CONDITION (p.low > r.meter) WHERE r.meter % 2 = 0;
+    INSERT INTO correlated SELECT at, (SELECT max(low) FROM places p WHERE p.meter = r.meter)
+        FROM reading r WHERE NOT EXISTS (SELECT 1 FROM factors f WHERE f.factor = r.meter)
+            AND EXISTS (SELECT 1 FROM places p WHERE p.feeder = r.feeder AND p.place < 4)";
 
 /// Targets, and the queries that they equal at the end.
 fn pairs() -> Vec<(&'static str, &'static str)> {
@@ -79,6 +88,20 @@ fn pairs() -> Vec<(&'static str, &'static str)> {
             "SELECT at, places FROM of_query",
             "SELECT r.at, q.n FROM readings r JOIN (SELECT feeder, count(*) AS n FROM places p
                 JOIN factors f ON f.factor = p.place % 5 GROUP BY feeder) q ON q.feeder = r.feeder",
+        ),
+        (
+            "SELECT at, place, kw FROM nearest",
+            "SELECT at, place, kw FROM (SELECT r.at, p.place, r.kw, row_number() OVER (PARTITION BY r.at ORDER BY p.low DESC NULLS LAST) AS n
+                FROM readings r LEFT JOIN places p ON p.feeder = r.feeder AND p.meter = r.meter AND r.kw * 4 >= p.low) j WHERE n = 1",
+        ),
+        (
+            "SELECT at, low FROM next_place",
+            "SELECT r.at, (SELECT min(low) FROM places p WHERE p.low > r.meter) FROM readings r WHERE r.meter % 2 = 0",
+        ),
+        (
+            "SELECT at, most FROM correlated",
+            "SELECT r.at, m.most FROM readings r LEFT JOIN (SELECT meter, max(low) AS most FROM places GROUP BY meter) m ON m.meter = r.meter
+                WHERE r.meter NOT IN (SELECT factor FROM factors) AND r.feeder IN (SELECT feeder FROM places WHERE place < 4)",
         ),
     ]
 }
@@ -214,8 +237,16 @@ fn spellings_of_others_and_options_of_formats() {
             "x",
         ),
         (
-            "SELECT * FROM stored s ASOF JOIN stored t MATCH_CONDITION (s.id >= t.id)",
-            "ASOF JOIN: join ON the condition",
+            "SELECT * FROM stored s ASOF JOIN stored t MATCH_CONDITION (s.id >= t.id) USING (id)",
+            "ASOF JOIN with USING or NATURAL",
+        ),
+        (
+            "SELECT * FROM stored s ASOF JOIN stored t MATCH_CONDITION (s.id = t.id)",
+            "MATCH_CONDITION other than one comparison",
+        ),
+        (
+            "SELECT * FROM stored s ASOF JOIN stored t MATCH_CONDITION (s.id >= t.id) ON s.id + t.id = 3",
+            "ON of an ASOF JOIN other than equalities",
         ),
     ] {
         let error = session.execute(sql).err().unwrap_or_else(|| panic!("{sql} is accepted")).to_string();
@@ -233,7 +264,11 @@ fn what_tables_cannot_be_read_for_is_refused() {
     session.execute("CREATE TABLE t (at TIMESTAMP, kw DOUBLE)").unwrap();
     for (steps, expected) in [
         (
-            "INSERT INTO t SELECT at, kw FROM reading r WHERE kw > (SELECT max(low) FROM places p WHERE p.meter = r.meter)",
+            "INSERT INTO t SELECT at, (SELECT low FROM places p WHERE p.meter = r.meter) FROM reading r",
+            "reads columns of the stream",
+        ),
+        (
+            "INSERT INTO t SELECT at, kw FROM reading r WHERE kw > (SELECT max(low) FROM places p WHERE p.place > r.meter)",
             "reads columns of the stream",
         ),
         (
@@ -250,8 +285,12 @@ fn what_tables_cannot_be_read_for_is_refused() {
         ),
         ("INSERT INTO t SELECT at, kw FROM reading WHERE kw > (SELECT random())", "random() in a step"),
         (
-            "INSERT INTO t SELECT r.at, p.low FROM reading r ASOF JOIN places p MATCH_CONDITION (r.kw >= p.low) ON p.meter = r.meter",
-            "ASOF JOIN: join ON the condition",
+            "INSERT INTO t SELECT r.at, o.kw FROM reading r ASOF JOIN reading o MATCH_CONDITION (r.at > o.at) ON o.meter = r.meter",
+            "ASOF JOIN of two streams",
+        ),
+        (
+            "INSERT INTO t SELECT r.at, p.low FROM places p ASOF JOIN reading r MATCH_CONDITION (p.low >= r.kw) ON p.meter = r.meter",
+            "has all rows of a table",
         ),
         (
             "INSERT INTO t SELECT at, approx_distinct(kw) FROM TUMBLE(reading, at, INTERVAL '1 hour') GROUP BY at, window_start",
@@ -262,4 +301,47 @@ fn what_tables_cannot_be_read_for_is_refused() {
         let error = refused.err().unwrap_or_else(|| panic!("{steps} is accepted")).to_string();
         assert!(error.contains(expected), "{steps}: {error}");
     }
+}
+
+/// Indexes and columns of a table that is read for each batch, and asked about at the commit, come and go meanwhile.
+#[test]
+fn tables_that_are_read_for_each_batch_are_altered_meanwhile() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE numbers (at TIMESTAMP NOT NULL, n INT NOT NULL) WITH (connector = 'generator', rows = 100000,
+                 step = '1 second', n.cardinality = 10, rows_per_second = 400);
+             CREATE TABLE names (id INT PRIMARY KEY, n INT, name TEXT);
+             INSERT INTO names SELECT i, i, 'name ' || i FROM generate_series(0, 9) g(i);
+             CREATE TABLE named (at TIMESTAMP PRIMARY KEY, name TEXT);
+             CREATE TOPOLOGY naming COMMIT EVERY 5 ROWS WITH (durability = 'none') AS (
+                 INSERT INTO named SELECT r.at, m.name FROM numbers r JOIN names m ON m.n = r.n WHERE r.n IN (SELECT n FROM names);
+                 ABORT WHEN (SELECT count(*) FROM CHANGES(named) c JOIN names m ON m.name = c.name) > 1000)",
+        )
+        .unwrap();
+    let mut stored = 0_i64;
+    for change in [
+        "CREATE INDEX names_by_n ON names (n)",
+        "ALTER TABLE names ADD COLUMN more INT",
+        "DROP INDEX names_by_n",
+        "CREATE UNIQUE INDEX names_by_name ON names (name)",
+        "ANALYZE names",
+        "DROP INDEX names_by_name",
+        "ALTER TABLE names DROP COLUMN more",
+    ] {
+        wait_for(&mut session, &format!("SELECT count(*) > {stored} FROM named"), "true");
+        let changed = session.execute(change);
+        if change.contains("DROP COLUMN") {
+            let error = changed.unwrap_err().to_string();
+            assert!(error.contains("topology naming"), "{error}");
+        } else {
+            changed.unwrap_or_else(|error| panic!("{change}: {error}"));
+        }
+        stored = rows(&mut session, "SELECT count(*) FROM named")[0][0].parse().unwrap();
+    }
+    wait_for(&mut session, &format!("SELECT count(*) > {} FROM named", stored + 20), "true");
+    let wrong = "SELECT count(*) FROM named WHERE name IS NULL";
+    assert_eq!(rows(&mut session, wrong)[0], ["0"]);
+    assert_eq!(rows(&mut session, "SELECT state, error FROM entresol.topologies"), [["running", ""]]);
 }

@@ -1,18 +1,30 @@
 //! Stored definitions of sources, streams and topologies: their statements, in three tables that only the database
 //! writes. In a fourth are the state tables that a topology with other steps has no use for, until they are removed.
+//!
+//! A row has a limit, and a topology may have thousands of steps: what of its statement is behind the first
+//! [`PIECE_BYTES_MAX`] is in a fifth table, in pieces. All of a statement is written and removed in one transaction, so a
+//! crash leaves the statement before or the one behind it.
 
 use crate::error::{Error, Result};
-use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, TOPOLOGIES_TABLE, UNUSED_STATE_TABLE};
+use crate::schema_names::{
+    SOURCES_TABLE, STREAMS_TABLE, TOPOLOGIES_TABLE, TOPOLOGY_PARTS_TABLE, UNUSED_STATE_TABLE,
+};
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
 };
+use entresol_transactions::Transaction;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// Owner of the tables, as errors of statements that would write them name it.
 const OWNER: &str = "the topologies";
 /// Bytes of a row beside the statement.
 const ROW_BYTES_BESIDE: usize = 1024;
+/// Bytes of the statement of a topology in its row, and in each of the others.
+const PIECE_BYTES_MAX: usize = 16 << 10;
+/// Greatest length of the statement of a topology.
+const TOPOLOGY_BYTES_MAX: usize = 4 << 20;
 
 /// Stored topology.
 #[derive(Debug, Clone)]
@@ -31,9 +43,32 @@ pub(crate) struct StoredStream {
 }
 
 impl StoredTopology {
-    fn row(&self) -> [Value; 3] {
-        [Value::from(self.name.as_str()), Value::from(self.text.as_str()), Value::Boolean(self.is_paused)]
+    /// Writes it in a transaction, in the place of one of its name.
+    fn write(&self, catalog: &Catalog, transaction: &Transaction) -> Result<()> {
+        let (topologies, others) = (catalog.table(TOPOLOGIES_TABLE)?, catalog.table(TOPOLOGY_PARTS_TABLE)?);
+        let name = Value::from(self.name.as_str());
+        remove_parts(&others, transaction, &name)?;
+        let (first, mut rest) = self.text.split_at(self.text.floor_char_boundary(PIECE_BYTES_MAX));
+        topologies
+            .upsert(transaction, &[name.clone(), Value::from(first), Value::Boolean(self.is_paused)])?;
+        for part in 1.. {
+            if rest.is_empty() {
+                break;
+            }
+            let (piece, behind) = rest.split_at(rest.floor_char_boundary(PIECE_BYTES_MAX));
+            others.upsert(transaction, &[name.clone(), Value::Int(part), Value::from(piece)])?;
+            rest = behind;
+        }
+        Ok(())
     }
+}
+
+/// Removes the rest of the statement of a topology.
+fn remove_parts(parts: &Arc<Table>, transaction: &Transaction, name: &Value) -> Result<()> {
+    for row in parts.scan(ScanRange::prefix(std::slice::from_ref(name))).rows(transaction)? {
+        parts.delete(transaction, &row[..2])?;
+    }
+    Ok(())
 }
 
 /// One of the tables; it is created if it is missing.
@@ -45,6 +80,10 @@ fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
         STREAMS_TABLE => {
             Schema::new(vec![varchar("name"), varchar("definition"), varchar("columns")], &["name"])
         }
+        TOPOLOGY_PARTS_TABLE => {
+            let part = Column::new("part", DataType::Int).not_null();
+            Schema::new(vec![varchar("name"), part, varchar("definition")], &["name", "part"])
+        }
         UNUSED_STATE_TABLE => {
             Schema::new(vec![varchar("topology"), varchar("state_table")], &["topology", "state_table"])
         }
@@ -55,8 +94,20 @@ fn open(catalog: &Catalog, name: &str) -> Result<Arc<Table>> {
     Ok(catalog.create_table_as(name, definition, options)?)
 }
 
-/// Checks that a statement can be stored.
-pub(crate) fn check_length(text: &str) -> Result<()> {
+/// Checks that the statement of a topology can be stored.
+pub(crate) fn check_topology(text: &str) -> Result<()> {
+    let bytes = text.len();
+    if bytes <= TOPOLOGY_BYTES_MAX {
+        return Ok(());
+    }
+    let message = format!(
+        "the statement has {bytes} bytes, at most {TOPOLOGY_BYTES_MAX} are possible: divide it into several topologies"
+    );
+    Err(Error::coded("54000", message))
+}
+
+/// Checks that a statement of a source or stream can be stored.
+fn check_length(text: &str) -> Result<()> {
     if text.len() + ROW_BYTES_BESIDE <= ROW_BYTES_MAX {
         return Ok(());
     }
@@ -138,7 +189,7 @@ pub(crate) fn remove_stream(catalog: &Catalog, name: &str) -> Result<()> {
 }
 
 pub(crate) fn put_topology(catalog: &Catalog, topology: &StoredTopology) -> Result<()> {
-    put(catalog, TOPOLOGIES_TABLE, &topology.row(), &topology.text)
+    replace_topology(catalog, topology, &[])
 }
 
 /// Stores a topology with other steps, and notes the state tables that it has no use for: both or nothing.
@@ -147,10 +198,12 @@ pub(crate) fn replace_topology(
     topology: &StoredTopology,
     unused: &[String],
 ) -> Result<()> {
-    check_length(&topology.text)?;
-    let (topologies, states) = (open(catalog, TOPOLOGIES_TABLE)?, open(catalog, UNUSED_STATE_TABLE)?);
+    check_topology(&topology.text)?;
+    open(catalog, TOPOLOGIES_TABLE)?;
+    open(catalog, TOPOLOGY_PARTS_TABLE)?;
+    let states = open(catalog, UNUSED_STATE_TABLE)?;
     let transaction = catalog.begin()?;
-    topologies.upsert(&transaction, &topology.row())?;
+    topology.write(catalog, &transaction)?;
     for state in unused {
         states.upsert(&transaction, &[Value::from(topology.name.as_str()), Value::from(state.as_str())])?;
     }
@@ -178,14 +231,33 @@ pub(crate) fn removed_state(catalog: &Catalog, topology: &str, removed: &[String
 
 /// All topologies, by name.
 pub(crate) fn topologies(catalog: &Catalog) -> Result<Vec<StoredTopology>> {
-    let stored = |row: Vec<Value>| StoredTopology {
-        name: text(row.first()),
-        text: text(row.get(1)),
-        is_paused: row.get(2) == Some(&Value::Boolean(true)),
+    let Ok(table) = catalog.table(TOPOLOGIES_TABLE) else { return Ok(Vec::new()) };
+    let transaction = catalog.begin()?;
+    let mut rests: BTreeMap<String, String> = BTreeMap::new();
+    if let Ok(parts) = catalog.table(TOPOLOGY_PARTS_TABLE) {
+        for row in parts.scan(ScanRange::full()).rows(&transaction)? {
+            rests.entry(text(row.first())).or_default().push_str(&text(row.get(2)));
+        }
+    }
+    let stored = |row: Vec<Value>| {
+        let name = text(row.first());
+        let rest = rests.get(&name).map_or("", String::as_str);
+        StoredTopology {
+            text: text(row.get(1)) + rest,
+            is_paused: row.get(2) == Some(&Value::Boolean(true)),
+            name,
+        }
     };
-    Ok(rows(catalog, TOPOLOGIES_TABLE)?.into_iter().map(stored).collect())
+    Ok(table.scan(ScanRange::full()).rows(&transaction)?.into_iter().map(stored).collect())
 }
 
 pub(crate) fn remove_topology(catalog: &Catalog, name: &str) -> Result<()> {
-    remove(catalog, TOPOLOGIES_TABLE, name)
+    let Ok(table) = catalog.table(TOPOLOGIES_TABLE) else { return Ok(()) };
+    let transaction = catalog.begin()?;
+    table.delete(&transaction, &[Value::from(name)])?;
+    if let Ok(parts) = catalog.table(TOPOLOGY_PARTS_TABLE) {
+        remove_parts(&parts, &transaction, &Value::from(name))?;
+    }
+    transaction.commit(Durability::Sync)?;
+    Ok(())
 }

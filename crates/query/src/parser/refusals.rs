@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
-//! | ASOF JOIN | rows would have other partners |
+//! | ASOF JOIN with USING or NATURAL | its condition is a mark beside ON |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
@@ -17,7 +17,8 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result as DFResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Join, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins, Visit, Visitor,
+    Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins, Visit,
+    Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use std::ops::ControlFlow;
@@ -43,7 +44,7 @@ pub(crate) fn check(tree: &impl Visit) -> Result<()> {
     }
 }
 
-/// Refuses ASOF joins anywhere in a tree.
+/// Refuses ASOF joins with USING or NATURAL anywhere in a tree.
 pub(crate) fn check_joins(tree: &impl Visit) -> Result<()> {
     match walk(tree, &mut Joins) {
         ControlFlow::Break(error) => Err(error),
@@ -55,13 +56,16 @@ struct Joins;
 
 impl Joins {
     fn check(joined: &TableWithJoins) -> ControlFlow<Error> {
-        let is_asof = |join: &Join| matches!(join.join_operator, JoinOperator::AsOf { .. });
-        if !joined.joins.iter().any(is_asof) {
+        let is_merging = |join: &Join| match &join.join_operator {
+            JoinOperator::AsOf { constraint, .. } => {
+                matches!(constraint, JoinConstraint::Using(_) | JoinConstraint::Natural)
+            }
+            _ => false,
+        };
+        if !joined.joins.iter().any(is_merging) {
             return ControlFlow::Continue(());
         }
-        ControlFlow::Break(Error::unsupported(
-            "ASOF JOIN: join ON the condition, and take the first row of row_number() OVER (PARTITION BY the row ORDER BY the other time DESC)",
-        ))
+        ControlFlow::Break(Error::unsupported("ASOF JOIN with USING or NATURAL: write ON with equalities"))
     }
 }
 

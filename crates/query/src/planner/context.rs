@@ -5,6 +5,7 @@ use crate::parser::refusals;
 use crate::planner::join_using;
 use crate::planner::key_filters::KeyFilters;
 use crate::planner::lookup::LookupJoins;
+use crate::planner::rules::asof::{self, AsofJoins};
 use crate::planner::rules::barriers::{self, Barriers};
 use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
 use crate::planner::rules::date_bounds::DateBounds;
@@ -87,6 +88,7 @@ pub(crate) fn context(
     analyzer.insert(0, Arc::new(LiftedSubqueries));
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
+    analyzer.insert(0, Arc::new(AsofJoins));
     analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(ComparisonKeys::Values));
     analyzer.push(Arc::new(CheckedConstants));
@@ -122,6 +124,7 @@ pub(crate) fn context(
     }
     let context = SessionContext::new_with_state(builder.build());
     context.register_udf(join_using::function());
+    context.register_udf(asof::function());
     ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
     let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
     let own = own

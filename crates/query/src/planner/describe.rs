@@ -31,7 +31,8 @@ pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<
     };
     let query = match source.as_deref().and_then(created_source) {
         Some(create) => {
-            let rows: Vec<String> = create.columns.iter().map(row).collect();
+            let included = create.included.iter().map(|(_, column)| column);
+            let rows: Vec<String> = create.columns.iter().chain(included).map(row).collect();
             let columns = "column_name, data_type, is_nullable";
             format!("SELECT {columns} FROM (VALUES {}) d ({columns})", rows.join(", "))
         }

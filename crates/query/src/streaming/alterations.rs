@@ -156,7 +156,7 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
         StreamChange::AddColumn(column) => options_text::with_column(&before, &column.to_string())?,
         _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),
     };
-    stored_topologies::check_length(&after)?;
+    stored_topologies::check_topology(&after)?;
     let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is no source")))?;
     SourceDefinition::new(&parsed)?;
     let users = session.options.topologies.users(|used| used.uses(name));

@@ -2,8 +2,8 @@
 //!
 //! | node of a plan | why it is one |
 //! | --- | --- |
-//! | join with tables, other than by the whole key of one | by an index, by other columns, by any condition, without one; with a subquery |
-//! | WHERE and SELECT with a subquery of tables | a join with them |
+//! | join with tables, other than by the whole key of one | by an index, by other columns, by any condition, without one; with a subquery; ASOF |
+//! | WHERE and SELECT with a subquery of tables, by itself or with columns of the stream | a join with them |
 //! | `unnest` in SELECT | rows for the elements of a list |
 //!
 //! The node is planned once, over a relation that has the columns of the stream and the number of a row in its batch. For
@@ -15,27 +15,25 @@
 //! Memory: the results for one batch, at most [`RESULTS_BYTES_MAX`], reserved as that of queries until the next batch.
 
 use crate::error::{Error, Result, as_stream_error};
+use crate::planner::rules::asof::{expanded, is_asof};
 use crate::streaming::bound_plans::{BoundPlan, reads_stream, state_of_thread};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
+use crate::streaming::filled_relations::FilledRelation;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::windows::Windows;
-use async_trait::async_trait;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::{CastOptions, cast_with_options, interleave_record_batch};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::{Column as PlanColumn, JoinType, Result as DFResult};
-use datafusion::datasource::{MemTable, provider_as_source};
+use datafusion::common::{Column as PlanColumn, JoinType};
+use datafusion::datasource::provider_as_source;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::{
-    Cast, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, TableType, Unnest,
+    Cast, Expr, Filter, Join, LogicalPlan, LogicalPlanBuilder, Projection, Unnest,
 };
-use datafusion::physical_plan::ExecutionPlan;
 use entresol_streams::{Batch, Context, Operator, Output, Result as StreamResult};
 use entresol_tables::{Column, arrow_schema};
 use entresol_transactions::Transaction;
-use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -46,36 +44,6 @@ const ROW_NUMBER: &str = "number of the row";
 const RESULTS_BYTES_MAX: usize = 256 << 20;
 /// Rows of a batch of results that are put in their order.
 const ROWS_SENT_MAX: usize = 8192;
-
-/// Relation of the rows of a batch.
-#[derive(Debug, Clone)]
-struct BatchRows {
-    schema: SchemaRef,
-    rows: Arc<Mutex<Vec<RecordBatch>>>,
-}
-
-#[async_trait]
-impl TableProvider for BatchRows {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Temporary
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> DFResult<Arc<dyn ExecutionPlan>> {
-        let rows = self.rows.lock().clone();
-        let table = MemTable::try_new(Arc::clone(&self.schema), vec![rows])?;
-        table.scan(state, projection, filters, limit).await
-    }
-}
 
 /// Node of a plan that is run for each batch.
 enum BatchNode<'p> {
@@ -102,6 +70,11 @@ impl<'p> BatchNode<'p> {
     }
 
     fn of_join(join: &'p Join) -> Result<BatchNode<'p>> {
+        if reads_stream(&join.left) && reads_stream(&join.right) {
+            return Err(Error::unsupported(
+                "ASOF JOIN of two streams: INSERT the other one INTO a table, and join that",
+            ));
+        }
         let is_swapped = !reads_stream(&join.left);
         let is_of_rows = match join.join_type {
             JoinType::Inner => true,
@@ -153,7 +126,7 @@ impl<'p> BatchNode<'p> {
             BatchNode::Join(join, is_swapped) => {
                 let mut join = (*join).clone();
                 *(if *is_swapped { &mut join.right } else { &mut join.left }) = input;
-                LogicalPlan::Join(Join::try_new(
+                let joined = Join::try_new(
                     join.left,
                     join.right,
                     join.on,
@@ -162,7 +135,8 @@ impl<'p> BatchNode<'p> {
                     join.join_constraint,
                     join.null_equality,
                     join.null_aware,
-                )?)
+                )?;
+                if is_asof(&joined) { expanded(&joined)? } else { LogicalPlan::Join(joined) }
             }
             BatchNode::Unnest(unnest, projection) => {
                 let exprs = projection.expr.iter().cloned().chain([number()]).collect();
@@ -227,7 +201,7 @@ impl Translator<'_> {
             fields.push(Field::new(format!("column {at}"), data_type.clone(), true));
         }
         fields.push(Field::new(ROW_NUMBER, ArrowType::Int64, false));
-        let rows = BatchRows { schema: Arc::new(Schema::new(fields)), rows: Arc::default() };
+        let rows = FilledRelation::new(Arc::new(Schema::new(fields)));
         let input = input_of(&rows, planned.as_ref())?;
         let query = node.over(input)?;
         // Number of the row behind the columns of the node.
@@ -267,13 +241,13 @@ impl Translator<'_> {
 }
 
 /// Scan of a batch, with the columns of a plan and the number of the row.
-fn input_of(rows: &BatchRows, planned: &datafusion::common::DFSchema) -> Result<LogicalPlan> {
+fn input_of(rows: &FilledRelation, planned: &datafusion::common::DFSchema) -> Result<LogicalPlan> {
     let scan =
         LogicalPlanBuilder::scan(RELATION, provider_as_source(Arc::new(rows.clone())), None)?.build()?;
     let read = |at: usize| Expr::Column(PlanColumn::from(scan.schema().qualified_field(at)));
     let mut exprs = Vec::with_capacity(planned.fields().len() + 1);
     for (at, (qualifier, field)) in planned.iter().enumerate() {
-        let stored = rows.schema.field(at).data_type();
+        let stored = rows.columns().field(at).data_type();
         let column = if stored == field.data_type() {
             read(at)
         } else {
@@ -289,7 +263,7 @@ fn input_of(rows: &BatchRows, planned: &datafusion::common::DFSchema) -> Result<
 struct BatchQuery {
     name: String,
     query: Arc<BoundPlan>,
-    rows: BatchRows,
+    rows: FilledRelation,
     /// Columns of the results.
     schema: SchemaRef,
     /// Of the results for the last batch.
@@ -302,9 +276,9 @@ impl BatchQuery {
         self.memory.free();
         let numbers: ArrayRef = Arc::new(Int64Array::from_iter_values(0..batch.len() as i64));
         let columns = batch.rows().columns().iter().cloned().chain([numbers]).collect();
-        *self.rows.rows.lock() = vec![RecordBatch::try_new(Arc::clone(&self.rows.schema), columns)?];
+        self.rows.fill(RecordBatch::try_new(Arc::clone(self.rows.columns()), columns)?);
         let found = self.query.rows_within(transaction, &self.memory, RESULTS_BYTES_MAX);
-        self.rows.rows.lock().clear();
+        self.rows.clear();
         let found = found?;
         let width = self.schema.fields().len();
         let numbers: Vec<&[i64]> =

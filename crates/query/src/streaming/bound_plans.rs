@@ -50,7 +50,7 @@ impl BoundPlan {
                 let Some(table) = provider.downcast_ref::<EntresolTable>() else {
                     return Ok(Transformed::no(node));
                 };
-                let source = provider_as_source(Arc::new(table.pinned(transaction)));
+                let source = provider_as_source(Arc::new(table.pinned_now(transaction)));
                 Ok(Transformed::yes(LogicalPlan::TableScan(TableScan { source, ..scan.clone() })))
             }
             _ => Ok(Transformed::no(node)),

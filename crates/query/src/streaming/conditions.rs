@@ -5,39 +5,37 @@
 
 use crate::error::{Error, Result};
 use crate::streaming::bound_plans::BoundPlan;
-use async_trait::async_trait;
-use datafusion::arrow::array::{AsArray, RecordBatch};
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::catalog::{Session, TableProvider};
-use datafusion::common::Result as DFResult;
-use datafusion::datasource::MemTable;
+use crate::streaming::filled_relations::FilledRelation;
+use datafusion::arrow::array::AsArray;
 use datafusion::execution::SessionStateBuilder;
-use datafusion::logical_expr::{Expr, LogicalPlan, TableType};
-use datafusion::physical_plan::ExecutionPlan;
+use datafusion::logical_expr::LogicalPlan;
 use datafusion::prelude::SessionConfig;
 use entresol_tables::{BatchBuilder, Error as TableError, Table, arrow_schema};
 use entresol_transactions::Transaction;
-use parking_lot::Mutex;
 use std::sync::Arc;
 
-/// Relation with the rows that a transaction has written into a table.
+/// Table whose changes in a transaction are a relation.
 #[derive(Debug, Clone)]
 pub(crate) struct ChangedRows {
     table: Arc<Table>,
-    schema: SchemaRef,
-    rows: Arc<Mutex<Vec<RecordBatch>>>,
+    rows: FilledRelation,
 }
 
 impl ChangedRows {
-    /// Relation of the changes of a table; it is empty.
+    /// Changes of a table; there are none yet.
     pub(crate) fn new(table: &Arc<Table>) -> ChangedRows {
         let schema = arrow_schema(table.schema().visible_columns(), "UTC");
-        ChangedRows { table: Arc::clone(table), schema, rows: Arc::default() }
+        ChangedRows { table: Arc::clone(table), rows: FilledRelation::new(schema) }
     }
 
     /// Name of the table.
     pub(crate) fn name(&self) -> &str {
         self.table.name()
+    }
+
+    /// Relation of the changes.
+    pub(crate) fn relation(&self) -> Arc<FilledRelation> {
+        Arc::new(self.rows.clone())
     }
 
     fn fill(&self, transaction: &Transaction) -> Result<()> {
@@ -50,31 +48,8 @@ impl ChangedRows {
                 rows.push(&row[..columns.len()]).map_err(Error::Internal)?;
             }
         }
-        *self.rows.lock() = vec![rows.finish()];
+        self.rows.fill(rows.finish());
         Ok(())
-    }
-}
-
-#[async_trait]
-impl TableProvider for ChangedRows {
-    fn schema(&self) -> SchemaRef {
-        Arc::clone(&self.schema)
-    }
-
-    fn table_type(&self) -> TableType {
-        TableType::Temporary
-    }
-
-    async fn scan(
-        &self,
-        state: &dyn Session,
-        projection: Option<&Vec<usize>>,
-        filters: &[Expr],
-        limit: Option<usize>,
-    ) -> DFResult<Arc<dyn ExecutionPlan>> {
-        let rows = self.rows.lock().clone();
-        let table = MemTable::try_new(Arc::clone(&self.schema), vec![rows])?;
-        table.scan(state, projection, filters, limit).await
     }
 }
 

@@ -19,8 +19,8 @@ use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{
-    ChangesSource, FileFormat, FilesSource, GeneratorSource, Nexmark, NexmarkEntity, PacedSource, Source,
-    TcpEndpoint, TcpSource, mixed,
+    ChangesSource, FileFormat, FilesSource, GeneratorSource, Included, IncludingSource, Nexmark,
+    NexmarkEntity, PacedSource, Source, TcpEndpoint, TcpSource, mixed,
 };
 use entresol_tables::{
     Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Table, Value, arrow_schema,
@@ -45,6 +45,8 @@ const UTC: &str = "UTC";
 #[derive(Debug, Clone)]
 pub(crate) struct SourceDefinition {
     pub(crate) columns: Vec<Column>,
+    /// Contents of the last columns, which say where rows come from.
+    included: Vec<Included>,
     pub(crate) event_time: Option<EventTime>,
     /// Silence after which windows over several sources do not wait for it.
     pub(crate) idle_timeout: Option<Duration>,
@@ -102,7 +104,8 @@ impl SourceDefinition {
     /// Definition that a statement declares.
     pub(crate) fn new(create: &CreateSource) -> Result<SourceDefinition> {
         let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
-        for definition in &create.columns {
+        let included = create.included.iter().map(|(_, definition)| definition);
+        for definition in create.columns.iter().chain(included) {
             let declared = declared_column(definition)?;
             let only_null = declared.default.is_none()
                 && declared.checks.is_empty()
@@ -118,6 +121,7 @@ impl SourceDefinition {
             }
             columns.push(declared.column);
         }
+        let declared = &columns[..create.columns.len()];
         let mut options = StreamOptions::new(format!("source \"{}\"", create.name), &create.options);
         let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
         let event_time = match &create.watermark {
@@ -136,8 +140,8 @@ impl SourceDefinition {
                 let message = format!("FORMAT of a source with the connector \"{computed}\"");
                 return Err(Error::coded("22023", message));
             }
-            "generator" => Connector::Generator(Generator::new(&columns, &mut options)?),
-            "nexmark" => Connector::nexmark(&columns, &mut options)?,
+            "generator" => Connector::Generator(Generator::new(declared, &mut options)?),
+            "nexmark" => Connector::nexmark(declared, &mut options)?,
             other => {
                 let message = format!(
                     "connector \"{other}\" does not exist; there are file, tcp, generator and nexmark"
@@ -146,7 +150,8 @@ impl SourceDefinition {
             }
         };
         options.end()?;
-        Ok(SourceDefinition { columns, event_time, idle_timeout, rejects, connector })
+        let included = create.included.iter().map(|(included, _)| *included).collect();
+        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, connector })
     }
 
     /// Source of the logged changes of a table, which another topology or a client writes.
@@ -156,6 +161,7 @@ impl SourceDefinition {
         }
         Ok(SourceDefinition {
             columns: change_columns(table.schema().visible_columns()),
+            included: Vec::new(),
             event_time: None,
             idle_timeout: None,
             rejects: None,
@@ -184,21 +190,32 @@ impl SourceDefinition {
 
     /// The source itself.
     pub(crate) fn source(&self) -> Box<dyn Source> {
+        let (declared, included) = self.columns.split_at(self.columns.len() - self.included.len());
+        let source = self.declared_source(declared);
+        if included.is_empty() {
+            return source;
+        }
+        let names = included.iter().map(|column| column.name.clone());
+        Box::new(IncludingSource::new(source, self.included.iter().copied().zip(names).collect()))
+    }
+
+    /// Source of the declared columns.
+    fn declared_source(&self, columns: &[Column]) -> Box<dyn Source> {
         match &self.connector {
             Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
             Connector::File { path, format, tails } => {
-                let files = FilesSource::new(path, self.columns.clone(), format.clone());
+                let files = FilesSource::new(path, columns.to_vec(), format.clone());
                 Box::new(if *tails { files.tail() } else { files })
             }
             Connector::Tcp { endpoint, format, acknowledges } => {
-                let source = TcpSource::new(endpoint.clone(), self.columns.clone(), format.clone());
+                let source = TcpSource::new(endpoint.clone(), columns.to_vec(), format.clone());
                 Box::new(if *acknowledges { source.acknowledged() } else { source })
             }
             Connector::Generator(generator) => {
-                paced(generator.clone().source(&self.columns), generator.rows_per_second)
+                paced(generator.clone().source(columns), generator.rows_per_second)
             }
             Connector::Nexmark { events, rows_per_second } => {
-                let source = events.source(&self.columns).expect("columns were checked when it was created");
+                let source = events.source(columns).expect("columns were checked when it was created");
                 paced(source, *rows_per_second)
             }
         }

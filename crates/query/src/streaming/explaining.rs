@@ -16,12 +16,14 @@ use crate::streaming::starting::{parse, stored, translated};
 use crate::streaming::steps::{self, Target};
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use entresol_streams::{EventTime, OperatorProgress};
+use entresol_transactions::Isolation;
 
 /// Steps of a topology with their plans; with `analyze` the counters of its current or last run.
 pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) -> Result<StatementResult> {
     let create = parse(&stored(session, name, StreamObject::Topology)?.text)?;
     let planned = steps::plan(session, &create).await?;
-    let mut lines = vec![format!("Topology {name}, {}", boundaries_text(&create.boundaries))];
+    let level = if create.isolation == Isolation::Serializable { ", serializable" } else { "" };
+    let mut lines = vec![format!("Topology {name}, {}{level}", boundaries_text(&create.boundaries))];
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, translated) =
         translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;
@@ -72,13 +74,17 @@ fn analyzed(status: &TopologyStatus) -> Vec<String> {
         progress.late,
         progress.rejected
     )];
-    lines.extend(status.operators.iter().map(operator_line));
+    let is_running = status.state == "running";
+    lines.extend(status.operators.iter().map(|operator| operator_line(operator, is_running)));
     lines
 }
 
-fn operator_line(operator: &OperatorProgress) -> String {
+fn operator_line(operator: &OperatorProgress, is_running: bool) -> String {
     let mut line =
         format!("  operator {}: {} rows in, {} out", operator.name, operator.tuples_in, operator.tuples_out);
+    if is_running {
+        line += &format!(", {} rows/s", operator.tuples_per_s);
+    }
     if operator.late > 0 {
         line += &format!(", {} late", operator.late);
     }

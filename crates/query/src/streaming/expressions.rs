@@ -1,6 +1,8 @@
 //! Expressions of DataFusion as expressions of streams.
 
 use crate::error::{Error, Result};
+use crate::planner::rules::asof::is_asof;
+use crate::planner::rules::correlated::PER_ROW;
 use crate::postgres::overflow::checked;
 use crate::streaming::bound_plans::reads_stream;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -105,7 +107,7 @@ pub(crate) fn check_plan(plan: &LogicalPlan) -> Result<()> {
     refused
 }
 
-/// Refuses subqueries that are not of tables alone, by themselves. Before rules make other plans of them.
+/// Refuses subqueries of streams. Before rules make other plans of them.
 pub(crate) fn check_subqueries(plan: &LogicalPlan) -> Result<()> {
     let mut refused = Ok(());
     plan.apply_with_subqueries(|node| {
@@ -119,10 +121,6 @@ pub(crate) fn check_subqueries(plan: &LogicalPlan) -> Result<()> {
                 };
                 if reads_stream(&subquery.subquery) {
                     refused = Err(Error::unsupported("a subquery of a stream in a step: join the streams"));
-                } else if !subquery.outer_ref_columns.is_empty() {
-                    refused = Err(Error::unsupported(
-                        "a subquery in a step that reads columns of the stream: join the stream with the table",
-                    ));
                 }
                 Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
             })
@@ -141,6 +139,10 @@ pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
     }
     let mut refused = Ok(());
     plan.apply_with_subqueries(|node| {
+        if matches!(node, LogicalPlan::Join(join) if is_asof(join)) {
+            refused = Err(Error::unsupported("ASOF JOIN of CHANGES in ABORT WHEN"));
+            return Ok(TreeNodeRecursion::Stop);
+        }
         node.apply_expressions(|expr| {
             refused = check(expr);
             Ok(if refused.is_ok() { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })
@@ -156,6 +158,14 @@ fn check(expr: &Expr) -> Result<()> {
             Expr::Placeholder(_) => "a parameter in a step".to_owned(),
             Expr::ScalarFunction(function) => {
                 let (name, volatility) = (function.func.name(), function.func.signature().volatility);
+                if name == PER_ROW {
+                    refused = Some(
+                        "a subquery in a step that reads columns of the stream, other than by =, and is neither EXISTS or IN in \
+                         WHERE nor one aggregate: join the stream with the table"
+                            .to_owned(),
+                    );
+                    return Ok(TreeNodeRecursion::Stop);
+                }
                 if volatility != Volatility::Volatile && !FIXED_BY_STATEMENT.contains(&name) {
                     return Ok(TreeNodeRecursion::Continue);
                 }

@@ -24,7 +24,7 @@ use datafusion::logical_expr::utils::{conjunction, find_valid_equijoin_key_pair,
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator,
 };
-use entresol_streams::{ColumnExpression, Expression, JoinKind, JoinSide, StreamJoin, WindowEdge};
+use entresol_streams::{ColumnExpression, Expression, JoinKind, JoinSide, Stream, StreamJoin, WindowEdge};
 use entresol_tables::Column;
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,24 +60,8 @@ struct Bounds {
 impl Translator<'_> {
     /// Join of two streams; `predicate` is a condition on its rows.
     pub(crate) fn join_streams(&mut self, join: &Join, predicate: Option<&Expr>) -> Result<Flow> {
-        let kind = match join.join_type {
-            JoinType::Inner => JoinKind::Inner,
-            JoinType::Left | JoinType::Right => JoinKind::Left,
-            JoinType::Full => {
-                return Err(Error::unsupported(
-                    "FULL JOIN of two streams in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN",
-                ));
-            }
-            other => return Err(Error::unsupported(format!("{other} JOIN of two streams in a step"))),
-        };
-        let left = side(self.node(&join.left)?, &join.left);
-        let right = side(self.node(&join.right)?, &join.right);
-        left.flow.check_closed()?;
-        right.flow.check_closed()?;
-        left.flow.check_appended("JOIN")?;
-        right.flow.check_appended("JOIN")?;
         let is_swapped = join.join_type == JoinType::Right;
-        let (first, second) = if is_swapped { (right, left) } else { (left, right) };
+        let (kind, first, second) = self.sides_of(join)?;
         let planned = first.plan.schema().join(second.plan.schema())?;
         // All that must hold of a pair, besides the equalities of the join.
         let mut conjuncts: Vec<&Expr> = join.filter.iter().flat_map(split_conjunction).collect();
@@ -121,36 +105,28 @@ impl Translator<'_> {
         };
         self.joins = true;
         let stream = first.flow.stream.join(&second.flow.stream, joined);
-        // In the order of the plan.
-        let (width, behind) = (first.flow.stream.columns().len(), second.flow.stream.columns().len());
-        let before = if is_swapped { behind } else { 0 };
-        let order =
-            (0..width + behind).map(|at| if is_swapped { (at + width) % (width + behind) } else { at });
-        let projected = order.zip(join.schema.fields()).map(|(from, field)| {
-            let column = Column { name: field.name().clone(), ..stream.columns()[from].clone() };
-            let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
-            (column, expression)
-        });
-        let stream = stream.project(projected.collect());
-        // Rows that had to wait come behind later ones: the watermark of the join says what is complete. Where rows are
-        // buffered for ever, nothing is.
-        let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
-        let has_watermark = retention.are_bounded() == [true; 2];
-        let windows =
-            first.flow.windows.filter(|windows| !windows.are_open() && has_watermark).map(|windows| {
-                Windows {
-                    time: before + windows.time,
-                    start: windows.start.map(|start| before + start),
-                    end: windows.end.map(|end| before + end),
-                    lateness,
-                    future_limit,
-                    ..windows
-                }
-            });
-        let event_time = first.flow.event_time.filter(|_| has_watermark);
-        let event_time =
-            event_time.map(|at| EventTime { column: before + at.column, lateness, future_limit });
-        Ok(Flow { stream, windows, event_time, replaced: None })
+        Ok(in_order_of_join(join, &stream, (&first, &second), &retention))
+    }
+
+    /// Sides of a join, the one that decides about its rows first.
+    fn sides_of<'p>(&mut self, join: &'p Join) -> Result<(JoinKind, Side<'p>, Side<'p>)> {
+        let kind = match join.join_type {
+            JoinType::Inner => JoinKind::Inner,
+            JoinType::Left | JoinType::Right => JoinKind::Left,
+            JoinType::Full => {
+                return Err(Error::unsupported(
+                    "FULL JOIN of two streams in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN",
+                ));
+            }
+            other => return Err(Error::unsupported(format!("{other} JOIN of two streams in a step"))),
+        };
+        let left = side(self.node(&join.left)?, &join.left);
+        let right = side(self.node(&join.right)?, &join.right);
+        for side in [&left, &right] {
+            side.flow.check_closed()?;
+            side.flow.check_appended("JOIN")?;
+        }
+        Ok(if join.join_type == JoinType::Right { (kind, right, left) } else { (kind, left, right) })
     }
 
     /// Times of the partners of rows, by the conditions of a join, and by `state_ttl` where these say nothing.
@@ -207,6 +183,41 @@ impl Translator<'_> {
         }
         Ok(keys)
     }
+}
+
+/// Joined rows in the order of the plan's columns, with the times and windows of the first side.
+fn in_order_of_join(
+    join: &Join,
+    stream: &Stream,
+    (first, second): (&Side<'_>, &Side<'_>),
+    retention: &JoinRetention,
+) -> Flow {
+    let is_swapped = join.join_type == JoinType::Right;
+    let (width, behind) = (first.flow.stream.columns().len(), second.flow.stream.columns().len());
+    let before = if is_swapped { behind } else { 0 };
+    let order = (0..width + behind).map(|at| if is_swapped { (at + width) % (width + behind) } else { at });
+    let projected = order.zip(join.schema.fields()).map(|(from, field)| {
+        let column = Column { name: field.name().clone(), ..stream.columns()[from].clone() };
+        let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
+        (column, expression)
+    });
+    let stream = stream.project(projected.collect());
+    // Rows that had to wait come behind later ones: the watermark of the join says what is complete. Where rows are
+    // buffered for ever, nothing is.
+    let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
+    let has_watermark = retention.are_bounded() == [true; 2];
+    let windows =
+        first.flow.windows.filter(|windows| !windows.are_open() && has_watermark).map(|windows| Windows {
+            time: before + windows.time,
+            start: windows.start.map(|start| before + start),
+            end: windows.end.map(|end| before + end),
+            lateness,
+            future_limit,
+            ..windows
+        });
+    let event_time = first.flow.event_time.filter(|_| has_watermark);
+    let event_time = event_time.map(|at| EventTime { column: before + at.column, lateness, future_limit });
+    Flow { stream, windows, event_time, replaced: None }
 }
 
 /// Plan of a join whose pairs pass a condition too.

@@ -23,6 +23,7 @@ pub(crate) mod descriptors;
 pub(crate) mod emission;
 pub(crate) mod explaining;
 pub(crate) mod expressions;
+pub(crate) mod filled_relations;
 pub(crate) mod joins;
 pub(crate) mod late;
 pub(crate) mod merge;

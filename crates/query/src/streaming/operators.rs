@@ -2,6 +2,7 @@
 
 use crate::dml::assignment;
 use crate::error::{Error, Result, as_stream_error};
+use crate::planner::rules::asof::is_asof;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
@@ -37,6 +38,9 @@ pub(crate) struct Flow {
     /// Columns by which a row replaces the one that was sent before, of a stream whose rows change.
     pub(crate) replaced: Option<ReplacedBy>,
 }
+
+/// Column of a sink of changes that says whether a row is inserted or taken back.
+const CHANGE_TYPE: &str = "change_type";
 
 /// Column of a projection, and its expression.
 pub(crate) type ComputedColumn = (Column, Box<dyn Expression>);
@@ -204,8 +208,10 @@ impl<'t> Translator<'t> {
                 insert(&flow, table, columns, *upserts)
             }
             (Target::Sink(sink), Some(flow)) => {
-                flow.check_appended("a sink")?;
-                sink.attach(&named(&flow.stream, &step.plan)?);
+                flow.check_retracted("a sink")?;
+                let rows = named(&flow.stream, &step.plan)?;
+                let changes = flow.replaced.is_some();
+                sink.attach(&if changes { rows.changes_as_rows(CHANGE_TYPE) } else { rows });
             }
             _ => {}
         }
@@ -305,6 +311,7 @@ impl<'t> Translator<'t> {
             LogicalPlan::Unnest(_) => self.batch_node(plan),
             LogicalPlan::Aggregate(aggregate) => self.aggregate_node(aggregate),
             LogicalPlan::Distinct(Distinct::All(input)) => self.distinct_node(input),
+            LogicalPlan::Join(join) if is_asof(join) => self.batch_node(plan),
             LogicalPlan::Join(join) if reads_stream(&join.left) && reads_stream(&join.right) => {
                 self.join_streams(join, None)
             }

@@ -50,7 +50,7 @@ pub(crate) async fn replace(
     text: String,
     removes: bool,
 ) -> Result<()> {
-    stored_topologies::check_length(&text)?;
+    stored_topologies::check_topology(&text)?;
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;
     check_cycle(session, &create.name, &relations_of(&create, &planned))?;

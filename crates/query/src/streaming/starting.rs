@@ -35,7 +35,7 @@ use std::sync::Arc;
 /// Plans, builds and starts a topology; stores its statement before that if it is new.
 pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new: bool) -> Result<()> {
     if is_new {
-        stored_topologies::check_length(&create.text)?;
+        stored_topologies::check_topology(&create.text)?;
     }
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(create, &planned);
@@ -133,6 +133,7 @@ pub(crate) fn translated(
     boundaries.check_sources(planned)?;
     let builder = Topology::builder(&create.name, catalog)
         .durability(durability)
+        .isolation(create.isolation)
         .on_error(on_error)
         .merge(merge)
         .parallelism(threads)

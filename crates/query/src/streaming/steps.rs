@@ -41,7 +41,7 @@ use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::parser::Statement as DFStatement;
-use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Statement, TableObject};
+use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Query, Statement, TableObject};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_tables::{Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
@@ -106,6 +106,15 @@ struct StepText {
     state_ttl: Option<StateTtl>,
     late: LateClauses,
     patterns: Vec<PatternClause>,
+}
+
+/// Kind of a step, as far as it is known before its query is planned.
+struct StepKind {
+    stream: Option<String>,
+    condition: Option<String>,
+    into: Option<String>,
+    /// Table whose rows it changes by key.
+    changed_table: Option<Arc<Table>>,
 }
 
 /// Plans the steps of a topology.
@@ -262,7 +271,6 @@ impl Planner<'_> {
         let Some(tree) = statement::inner_mut(&mut statement) else {
             return Err(Error::unsupported("a step that is no statement"));
         };
-        let catalog = Arc::clone(&self.session.catalog);
         let mut failed = None;
         let mut references = resolve(tree, |name| {
             self.streams.contains_key(name) || {
@@ -281,52 +289,12 @@ impl Planner<'_> {
             self.register(relation, reference, condition.is_some())?;
         }
         let lists_columns = !matches!(tree, Statement::Insert(insert) if insert.columns.is_empty());
-        let (query, mut target) = match (tree, stream) {
-            (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
-            (Statement::Query(query), None) if let Some(sink) = self.sink.take() => {
-                (query.clone(), Target::Sink(sink))
-            }
-            (_, _) if self.sink.is_some() => {
-                return Err(Error::unsupported("a sink AS anything but a query"));
-            }
-            (Statement::Query(query), None) if let Some(text) = condition => {
-                check_condition(&references)?;
-                (query.clone(), Target::Abort { text, changed: self.changed.clone(), into })
-            }
-            (Statement::Query(query), None) if let Some(table) = changed_table => {
-                (query.clone(), Target::Merge { table })
-            }
-            (Statement::Insert(insert), None) => {
-                let (table, columns, upserts) = insert_target(&catalog.table(&inserted(insert)?)?, insert)?;
-                let query = insert.source.clone();
-                let query = query.ok_or_else(|| Error::unsupported("INSERT without a query in a step"))?;
-                (query, Target::Insert { table, columns, upserts })
-            }
-            (other, _) => {
-                let text: String = other.to_string().chars().take(60).collect();
-                return Err(Error::unsupported(format!("step {text}")));
-            }
-        };
-        let state = self.context.state();
-        let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
-        if !matches!(target, Target::Abort { .. }) {
-            expressions::check_subqueries(&plan)?;
-        }
-        let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-        // Those of views are the session's.
-        let plan = bounded_functions::outliving(plan, &self.running)?;
+        let kind = StepKind { stream, condition, into, changed_table };
+        let (query, mut target) = self.target_of(tree, kind, &references)?;
+        let plan = self.planned(query, matches!(target, Target::Abort { .. })).await?;
         if matches!(target, Target::Abort { .. }) {
-            expressions::check_condition(&plan)?;
-            let plan = state.optimizer().optimize(plan, &state, |_, _| {})?;
             return Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl });
         }
-        expressions::check_plan(&plan)?;
-        // None of the other rules: they may assume that a query ends.
-        let rules = Optimizer::with_rules(vec![
-            Arc::new(SimplifyExpressions::new()),
-            Arc::new(ExtractEquijoinPredicate::new()),
-        ]);
-        let plan = rules.optimize(plan, &state, |_, _| {})?;
         if let Target::Insert { columns, .. } = &mut target
             && !lists_columns
         {
@@ -338,6 +306,66 @@ impl Planner<'_> {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
         Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl })
+    }
+
+    /// Query and target of a step.
+    fn target_of(
+        &mut self,
+        tree: &Statement,
+        kind: StepKind,
+        references: &BTreeMap<String, Reference>,
+    ) -> Result<(Box<Query>, Target)> {
+        let StepKind { stream, condition, into, changed_table } = kind;
+        Ok(match (tree, stream) {
+            (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
+            (Statement::Query(query), None) if let Some(sink) = self.sink.take() => {
+                (query.clone(), Target::Sink(sink))
+            }
+            (_, _) if self.sink.is_some() => {
+                return Err(Error::unsupported("a sink AS anything but a query"));
+            }
+            (Statement::Query(query), None) if let Some(text) = condition => {
+                check_condition(references)?;
+                (query.clone(), Target::Abort { text, changed: self.changed.clone(), into })
+            }
+            (Statement::Query(query), None) if let Some(table) = changed_table => {
+                (query.clone(), Target::Merge { table })
+            }
+            (Statement::Insert(insert), None) => {
+                let table = self.session.catalog.table(&inserted(insert)?)?;
+                let (table, columns, upserts) = insert_target(&table, insert)?;
+                let query = insert.source.clone();
+                let query = query.ok_or_else(|| Error::unsupported("INSERT without a query in a step"))?;
+                (query, Target::Insert { table, columns, upserts })
+            }
+            (other, _) => {
+                let text: String = other.to_string().chars().take(60).collect();
+                return Err(Error::unsupported(format!("step {text}")));
+            }
+        })
+    }
+
+    /// Plan of the query of a step, or of a condition, which is a query with an end.
+    async fn planned(&self, query: Box<Query>, is_condition: bool) -> Result<LogicalPlan> {
+        let state = self.context.state();
+        let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
+        if !is_condition {
+            expressions::check_subqueries(&plan)?;
+        }
+        let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
+        // Those of views are the session's.
+        let plan = bounded_functions::outliving(plan, &self.running)?;
+        if is_condition {
+            expressions::check_condition(&plan)?;
+            return Ok(state.optimizer().optimize(plan, &state, |_, _| {})?);
+        }
+        expressions::check_plan(&plan)?;
+        // None of the other rules: they may assume that a query ends.
+        let rules = Optimizer::with_rules(vec![
+            Arc::new(SimplifyExpressions::new()),
+            Arc::new(ExtractEquijoinPredicate::new()),
+        ]);
+        Ok(rules.optimize(plan, &state, |_, _| {})?)
     }
 
     /// Plans the patterns that a step reads the matches of.
@@ -412,8 +440,9 @@ impl Planner<'_> {
                     return Err(Error::unsupported(message));
                 }
                 let changed = ChangedRows::new(&table);
-                self.changed.push(changed.clone());
-                return self.register_table(relation, Arc::new(changed));
+                let changes = changed.relation();
+                self.changed.push(changed);
+                return self.register_table(relation, changes);
             }
         };
         let table = MemTable::try_new(arrow_schema(&columns, UTC), vec![Vec::new()])?;

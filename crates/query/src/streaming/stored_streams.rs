@@ -18,6 +18,7 @@ use crate::streaming::dependents::{Dependents, Root};
 use crate::streaming::starting::{operators, stream_error};
 use crate::streaming::steps::{self, Target, columns_of};
 use entresol_tables::Column;
+use entresol_transactions::Isolation;
 use std::sync::Arc;
 
 /// Runs CREATE STREAM.
@@ -69,6 +70,7 @@ async fn columns(session: &SessionCore, create: &CreateStream) -> Result<Vec<Col
         if_not_exists: false,
         replaces: false,
         boundaries: Vec::new(),
+        isolation: Isolation::default(),
         on_error: ErrorClause::Stop,
         errors_into: None,
         options: Vec::new(),

@@ -176,8 +176,50 @@ fn corrected_by(
     ReplacedBy { by: Replacement::LateRows, partition, one_of, other, constants: Vec::new() }
 }
 
-/// Tells whether an expression of a plan is an edge of the window.
-type IsEdge<'e> = &'e dyn Fn(&Expr) -> bool;
+/// Windows with the columns of the plan that has them.
+#[derive(Clone, Copy)]
+struct Edges<'p> {
+    windows: Windows,
+    planned: &'p DFSchema,
+}
+
+impl Edges<'_> {
+    fn index_of(&self, expr: &Expr) -> Option<usize> {
+        match expr {
+            Expr::Column(column) => self.planned.index_of_column(column).ok(),
+            _ => None,
+        }
+    }
+
+    fn is_start(&self, expr: &Expr) -> bool {
+        self.index_of(expr).is_some_and(|index| self.windows.start == Some(index))
+    }
+
+    fn is_end(&self, expr: &Expr) -> bool {
+        self.index_of(expr).is_some_and(|index| self.windows.end == Some(index))
+    }
+
+    /// Expressions of GROUP BY besides the edges.
+    fn groups<'e>(&self, plan: &'e AggregatePlan) -> Vec<&'e Expr> {
+        plan.group_expr.iter().filter(|expr| !self.is_start(expr) && !self.is_end(expr)).collect()
+    }
+
+    /// Refuses an aggregate whose groups are not of one window each.
+    fn check(&self, plan: &AggregatePlan) -> Result<()> {
+        let is_of_one = |expr: &Expr| self.index_of(expr).is_some_and(|index| self.windows.is_edge(index));
+        if plan.group_expr.iter().any(is_of_one) { Ok(()) } else { Err(no_window(Some(self.windows.kind))) }
+    }
+}
+
+/// Columns that an aggregate of windows reads.
+struct WindowRead {
+    computed: Vec<ComputedColumn>,
+    groups: Vec<String>,
+    results: Vec<Results>,
+    window: TimeWindow,
+    /// Columns of late rows, which are the first ones, if they are stored.
+    late: Vec<Column>,
+}
 
 /// Columns of an aggregate in the order of its plan, of a stream with the groups, the edges of the window and the
 /// results; and where the edges are among them.
@@ -185,17 +227,17 @@ fn in_order_of_plan(
     plan: &AggregatePlan,
     all: &Stream,
     groups: usize,
-    (is_start, is_end): (IsEdge<'_>, IsEdge<'_>),
+    edges: &Edges<'_>,
     results: &[Results],
 ) -> (Vec<ComputedColumn>, Option<usize>, Option<usize>) {
     let mut projected: Vec<ComputedColumn> = Vec::new();
     let mut at_group = 0;
     let (mut start, mut end) = (None, None);
     for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
-        let from = if is_start(expr) {
+        let from = if edges.is_start(expr) {
             start = Some(projected.len());
             groups
-        } else if is_end(expr) {
+        } else if edges.is_end(expr) {
             end = Some(projected.len());
             groups + 1
         } else {
@@ -226,25 +268,69 @@ impl Translator<'_> {
     ) -> Result<Flow> {
         let windows = flow.windows.ok_or_else(|| no_window(None))?;
         check_corrected(late, windows)?;
-        let planned = plan.input.schema();
+        let edges = Edges { windows, planned: plan.input.schema() };
+        edges.check(plan)?;
+        let read = self.read_of_windows(flow, plan, &edges, late.table.is_some())?;
+        let WindowRead { computed, groups, results, window, late: late_columns } = read;
+        let names: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let aggregates: Vec<Aggregate> =
+            results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
+        let mut grouped = flow.stream.project(computed).window(window).group_by(&names);
+        grouped = grouped.corrected_for(late.corrected_for.unwrap_or_default());
+        let early = emit.of_windows(windows.kind)?;
+        if let Some(emission) = early {
+            grouped = grouped.early(emission);
+        }
+        if let Some(table) = &late.table {
+            grouped = grouped.late_into(table, late_columns);
+        }
+        // Groups alone are what DISTINCT is.
+        let aggregates = if aggregates.is_empty() { vec![Aggregate::count()] } else { aggregates };
+        let all = grouped
+            .try_aggregate(&aggregates, state_table)
+            .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
+        let (projected, start, end) = in_order_of_plan(plan, &all, groups.len(), &edges, &results);
+        let stream = all.project(projected);
+        let kind = windows.kind;
+        let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
+            time,
+            start,
+            end,
+            lateness: Duration::ZERO,
+            is_of_results: true,
+            ..windows
+        });
+        let replaced = || {
+            let is_edge = |column: &usize| [start, end].contains(&Some(*column));
+            let groups = (0..plan.group_expr.len()).filter(|column| !is_edge(column));
+            corrected_by(groups.collect(), start, end, kind)
+        };
+        let replaced = match (late.corrected_for, early) {
+            (None, None) => None,
+            (Some(_), None) => Some(replaced()),
+            (_, Some(_)) => Some(replaced().early()),
+        };
+        Ok(Flow { stream, windows, event_time: None, replaced })
+    }
+
+    /// Columns that an aggregate of windows reads: its groups, its arguments, the event time; before them those of late rows
+    /// if they are stored.
+    fn read_of_windows(
+        &self,
+        flow: &Flow,
+        plan: &AggregatePlan,
+        edges: &Edges<'_>,
+        has_late: bool,
+    ) -> Result<WindowRead> {
+        let (windows, planned) = (edges.windows, edges.planned);
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
-        let index_of = |expr: &Expr| match expr {
-            Expr::Column(column) => planned.index_of_column(column).ok(),
-            _ => None,
-        };
-        let is_start = |expr: &Expr| index_of(expr).is_some_and(|index| windows.start == Some(index));
-        let is_end = |expr: &Expr| index_of(expr).is_some_and(|index| windows.end == Some(index));
-        if !plan.group_expr.iter().any(|expr| index_of(expr).is_some_and(|index| windows.is_edge(index))) {
-            return Err(no_window(Some(windows.kind)));
-        }
-        let computed = plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr));
-        flow.check_edges(computed.chain(&plan.aggr_expr), planned)?;
-        // What the aggregate reads: its groups, its arguments, the event time.
+        let by = edges.groups(plan);
+        flow.check_edges(by.iter().copied().chain(&plan.aggr_expr), planned)?;
         let mut read: Vec<ComputedColumn> = Vec::new();
-        let late_rows = late.table.as_deref().map(|table| (table, late_columns(flow, windows, &mut read)));
+        let late = if has_late { late_columns(flow, windows, &mut read) } else { Vec::new() };
         let mut groups: Vec<String> = Vec::new();
-        for expr in plan.group_expr.iter().filter(|expr| !is_start(expr) && !is_end(expr)) {
+        for expr in by {
             let name = free_name(&name_of(expr, "group"), &read);
             let column = self.typed_column(&name, expr, columns.planned)?;
             let result = storage(std::slice::from_ref(&column)).swap_remove(0);
@@ -268,46 +354,7 @@ impl Translator<'_> {
             window = window.assigned_by(&name, windows.is_of_results);
             read.push((Column { name, ..column }, Box::new(ColumnExpression(edge))));
         }
-        let names: Vec<&str> = groups.iter().map(String::as_str).collect();
-        let aggregates: Vec<Aggregate> =
-            results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
-        let mut grouped = flow.stream.project(read).window(window).group_by(&names);
-        grouped = grouped.corrected_for(late.corrected_for.unwrap_or_default());
-        let early = emit.of_windows(windows.kind)?;
-        if let Some(emission) = early {
-            grouped = grouped.early(emission);
-        }
-        if let Some((table, columns)) = late_rows {
-            grouped = grouped.late_into(table, columns);
-        }
-        // Groups alone are what DISTINCT is.
-        let aggregates = if aggregates.is_empty() { vec![Aggregate::count()] } else { aggregates };
-        let all = grouped
-            .try_aggregate(&aggregates, state_table)
-            .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
-        let edges = (&is_start as IsEdge<'_>, &is_end as IsEdge<'_>);
-        let (projected, start, end) = in_order_of_plan(plan, &all, groups.len(), edges, &results);
-        let stream = all.project(projected);
-        let kind = windows.kind;
-        let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
-            time,
-            start,
-            end,
-            lateness: Duration::ZERO,
-            is_of_results: true,
-            ..windows
-        });
-        let replaced = || {
-            let is_edge = |column: &usize| [start, end].contains(&Some(*column));
-            let groups = (0..plan.group_expr.len()).filter(|column| !is_edge(column));
-            corrected_by(groups.collect(), start, end, kind)
-        };
-        let replaced = match (late.corrected_for, early) {
-            (None, None) => None,
-            (Some(_), None) => Some(replaced()),
-            (_, Some(_)) => Some(replaced().early()),
-        };
-        Ok(Flow { stream, windows, event_time: None, replaced })
+        Ok(WindowRead { computed: read, groups, results, window, late })
     }
 
     /// Column of an expression's values.

@@ -73,9 +73,9 @@ impl Executor {
         let transaction = match &self.committer {
             Some(_) => {
                 let before = self.sealed.as_ref().map(|sealed| Arc::clone(&sealed.pending));
-                EpochTransaction::behind(&self.catalog, before)
+                EpochTransaction::behind(&self.catalog, self.settings.isolation, before)
             }
-            None => EpochTransaction::now(&self.catalog)?,
+            None => EpochTransaction::now(&self.catalog, self.settings.isolation)?,
         };
         Ok(Arc::clone(self.epoch.transaction.insert(Arc::new(transaction))))
     }

@@ -9,13 +9,14 @@ use crate::error::{Error, Result};
 use crate::execution::committer::PendingCommit;
 use arrow_array::RecordBatch;
 use entresol_tables::{Catalog, EncodedUpsert, Table, Value};
-use entresol_transactions::{DetachedWrites, Transaction};
+use entresol_transactions::{DetachedWrites, Isolation, Transaction};
 use parking_lot::Mutex;
 use std::sync::{Arc, OnceLock};
 
 /// See the [module](self).
 pub(crate) struct EpochTransaction {
     catalog: Arc<Catalog>,
+    isolation: Isolation,
     begun: OnceLock<Arc<Transaction>>,
     /// Commit of the epoch before, if it may still run.
     before: Option<Arc<PendingCommit>>,
@@ -76,11 +77,16 @@ fn vote_for(table: &Arc<Table>, transaction: &Transaction) -> Result<()> {
 
 impl EpochTransaction {
     /// Transaction that begins when it is needed, behind a commit.
-    pub(crate) fn behind(catalog: &Arc<Catalog>, before: Option<Arc<PendingCommit>>) -> EpochTransaction {
+    pub(crate) fn behind(
+        catalog: &Arc<Catalog>,
+        isolation: Isolation,
+        before: Option<Arc<PendingCommit>>,
+    ) -> EpochTransaction {
         let writes = DetachedWrites::new(catalog.context());
         let collected = CollectedWrites { writes, tables: Vec::new(), votes: Vec::new() };
         EpochTransaction {
             catalog: Arc::clone(catalog),
+            isolation,
             begun: OnceLock::new(),
             before,
             collected: Mutex::new(Some(collected)),
@@ -88,10 +94,10 @@ impl EpochTransaction {
     }
 
     /// Transaction that begins now.
-    pub(crate) fn now(catalog: &Arc<Catalog>) -> Result<EpochTransaction> {
-        let begun = OnceLock::from(catalog.begin()?);
+    pub(crate) fn now(catalog: &Arc<Catalog>, isolation: Isolation) -> Result<EpochTransaction> {
+        let begun = OnceLock::from(catalog.begin_at(isolation)?);
         let collected = Mutex::new(None);
-        Ok(EpochTransaction { catalog: Arc::clone(catalog), begun, before: None, collected })
+        Ok(EpochTransaction { catalog: Arc::clone(catalog), isolation, begun, before: None, collected })
     }
 
     /// The transaction, if it has begun.
@@ -112,7 +118,7 @@ impl EpochTransaction {
         if self.before.as_ref().is_some_and(|before| !before.wait()) {
             return Err(Error::EpochBefore);
         }
-        let transaction = self.catalog.begin()?;
+        let transaction = self.catalog.begin_at(self.isolation)?;
         let taken = collected.take().map_or(Ok(()), |collected| collected.give(&transaction));
         if taken.is_err() {
             // Without what was collected, no caller may go on.

@@ -39,12 +39,14 @@ use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX};
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
+use entresol_transactions::Isolation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Settings {
     pub(crate) durability: Durability,
+    pub(crate) isolation: Isolation,
     pub(crate) boundary: Boundary,
     /// Number of tuples that end a transaction whatever its boundary, unless its sources mark transactions.
     pub(crate) tuples_max: Option<usize>,
@@ -471,7 +473,7 @@ impl Executor {
     }
 
     pub(super) fn note_rate(&self) {
-        self.progress.rate.note(self.env().now_ns(), self.progress.tuples.load(Ordering::Relaxed));
+        self.progress.note_rates(self.env().now_ns());
     }
 
     fn idle(&mut self) -> Result<()> {

@@ -347,6 +347,12 @@ impl BoundAggregate {
         ]
     }
 
+    /// Returns true if its state has texts that may grow with what is aggregated.
+    pub(crate) fn has_texts(&self) -> bool {
+        let is_text = |column: &Column| column.data_type == DataType::Varchar;
+        matches!(self.kind, AggregateKind::Function(_)) && self.state_columns().iter().any(is_text)
+    }
+
     /// Indexes of the columns that it aggregates; none if it counts tuples.
     pub(crate) fn columns(&self) -> &[usize] {
         &self.columns

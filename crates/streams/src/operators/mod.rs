@@ -18,6 +18,7 @@
 pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod assign_windows;
+pub(crate) mod changes_as_rows;
 pub(crate) mod divided_state;
 pub(crate) mod early;
 pub(crate) mod file_sink;
@@ -42,6 +43,7 @@ pub(crate) mod session_aggregate;
 pub(crate) mod session_state;
 pub(crate) mod sink;
 pub(crate) mod state_form;
+pub(crate) mod state_rows;
 pub(crate) mod stored_keys;
 pub(crate) mod stored_watermark;
 pub(crate) mod stored_windows;

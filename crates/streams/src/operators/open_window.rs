@@ -41,8 +41,8 @@ pub(super) struct OpenWindow {
 pub(super) struct GroupFlags {
     /// True if it differs from its row.
     pub(super) touched: bool,
-    /// True if it may have a row.
-    pub(super) stored: bool,
+    /// Number of rows that it may have in the table.
+    pub(super) rows: u32,
     /// True if it has no tuples.
     pub(super) absent: bool,
 }
@@ -126,7 +126,7 @@ impl OpenWindow {
         }
         for &number in &touched {
             let flags = &mut self.flags[number as usize];
-            (flags.touched, flags.stored) = (false, true);
+            (flags.touched, flags.rows) = (false, flags.rows.max(1));
         }
         self.written.extend_from_slice(&touched);
         touched
@@ -153,19 +153,31 @@ impl OpenWindow {
     /// Notes that all groups that have tuples are stored.
     pub(super) fn all_stored(&mut self) {
         for flags in self.flags.iter_mut().filter(|flags| !flags.absent) {
-            flags.stored = true;
+            flags.rows = flags.rows.max(1);
         }
     }
 
     /// Tells whether no group of it may have a row.
     pub(super) fn is_new(&self) -> bool {
-        self.complete && self.flags.iter().all(|flags| !flags.stored)
+        self.complete && self.flags.iter().all(|flags| flags.rows == 0)
     }
 
     /// Groups that may have rows, in the order of their keys.
     pub(super) fn stored(&mut self) -> Vec<u32> {
         self.sort();
-        self.sorted.iter().copied().filter(|&number| self.flags[number as usize].stored).collect()
+        self.sorted.iter().copied().filter(|&number| self.flags[number as usize].rows > 0).collect()
+    }
+
+    /// Numbers of rows that groups may have.
+    pub(super) fn rows(&self, groups: &[u32]) -> Vec<u32> {
+        groups.iter().map(|&number| self.flags[number as usize].rows).collect()
+    }
+
+    /// Notes the numbers of rows that groups have.
+    pub(super) fn note_rows(&mut self, groups: &[u32], rows: &[u32]) {
+        for (&number, &rows) in groups.iter().zip(rows) {
+            self.flags[number as usize].rows = rows;
+        }
     }
 
     /// Tells whether no group of it in DRAM has tuples.
@@ -217,11 +229,11 @@ impl OpenWindow {
         self.stale.extend_from_slice(groups);
     }
 
-    /// Notes that groups have rows.
-    pub(super) fn found(&mut self, groups: &[u32]) {
+    /// Notes that groups have rows, and how many.
+    pub(super) fn found(&mut self, groups: &[u32], rows: &[u32]) {
+        self.note_rows(groups, rows);
         for &number in groups {
             let flags = &mut self.flags[number as usize];
-            flags.stored = true;
             self.absent -= usize::from(std::mem::take(&mut flags.absent));
         }
     }
@@ -258,7 +270,8 @@ mod tests {
         assert_eq!(window.take_stale(), [1, 3], "of both epochs, each once");
         assert_eq!(window.present(), [2, 0]);
         assert_eq!(window.stored(), [2, 0]);
-        window.found(&[1]);
+        window.found(&[1], &[3]);
+        assert_eq!(window.rows(&[1, 2]), [3, 1]);
         assert_eq!(window.present(), [1, 2, 0]);
         assert!(!window.has_none());
         touched(&mut window, &[40]);

@@ -234,7 +234,9 @@ impl RankState {
         let loaded = match self.times {
             RankTimes::Windows { .. } => self.load_all(tx),
             RankTimes::EventTime { time, .. } => self.load_pending(tx, time, watermark),
-            RankTimes::Commit => is_empty(&self.table, tx).map(|is_empty| self.is_complete = is_empty),
+            RankTimes::Commit => {
+                is_empty(&self.table, ScanRange::full(), tx).map(|is_empty| self.is_complete = is_empty)
+            }
         };
         match loaded {
             Ok(()) => self.loaded = true,

@@ -6,12 +6,12 @@
 use crate::BATCH_TUPLES;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
-use crate::operators::running_state::{GroupKey, RunningState};
+use crate::operators::running_state::{GroupKey, RunningState, is_empty};
 use crate::operators::stored_keys;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, TimestampMicrosecondArray};
-use entresol_tables::{Row, ScanRange, StoredRows, rows_of};
+use entresol_tables::{Row, ScanRange, rows_of};
 use entresol_transactions::Transaction;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -24,19 +24,10 @@ impl RunningState {
     pub(super) fn look_up(&mut self, tx: &Transaction, slots: &[u32], keys: &[ArrayRef]) -> Result<()> {
         let width = self.layout.groups.len() + 1;
         let columns = stored_keys::stored(keys, slots.len()).map_err(|error| self.failed(&error))?;
-        let key_schema = self.schema.project(&(0..width).collect::<Vec<_>>());
-        let keys = key_schema.and_then(|schema| RecordBatch::try_new(Arc::new(schema), columns));
-        let keys = rows_of(&keys.map_err(|error| self.failed(&error))?)?;
-        let projection: Vec<usize> = (width..self.schema.fields().len()).collect();
-        let arrow = self.schema.project(&projection).map_err(|error| self.failed(&error))?;
-        let (table, arrow) = (Arc::clone(&self.table), Arc::new(arrow));
-        let mut rows = StoredRows::new(table.name(), table.schema(), &projection, arrow, keys.len());
-        let mut found = Vec::new();
-        table.get_many_with(tx, &keys, |at, row| {
-            found.push(slots[at]);
-            rows.push_view(&row);
-        })?;
-        let stored = rows.finish()?;
+        let (table, places) = (Arc::clone(&self.table), (0..width).collect::<Vec<_>>());
+        let (found, stored) = self.table_rows.look_up(&table, tx, (columns, &places), width)?;
+        let found: Vec<u32> = found.into_iter().map(|at| slots[at]).collect();
+        let rows = self.table_rows.counts(&stored);
         let malformed = || Error::Tuple {
             operator: self.name.clone(),
             reason: format!("a row of state table {} is not one of this operator", table.name()),
@@ -46,7 +37,7 @@ impl RunningState {
             self.layout.ttl_us.map(|_| stored.column(1).as_primitive_opt::<TimestampMicrosecondType>());
         for (row, slot) in found.iter().enumerate() {
             let group = &mut self.groups[*slot as usize];
-            (group.rows, group.is_stored) = (counts.value(row), true);
+            (group.rows, group.stored_rows) = (counts.value(row), rows[row]);
             if let Some(times) = times {
                 group.last = EventTime::from_micros(times.ok_or_else(malformed)?.value(row));
             }
@@ -92,37 +83,32 @@ impl RunningState {
         self.results(&slots)
     }
 
-    /// Calls `f` with the results of the groups behind a row of the state table, some thousands at a time, while it returns
-    /// true; returns the last row of them, or none at the end.
+    /// Calls `f` with the results of the groups behind a place in the state table, some thousands at a time, while it returns
+    /// true; returns the place behind them, or none at the end.
     pub(crate) fn results_behind(
         &self,
         tx: &Transaction,
         behind: Option<&Row>,
         mut f: impl FnMut(RecordBatch) -> bool,
     ) -> Result<Option<Row>> {
-        let lower = behind.map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-        let mut cursor = self.table.scan(ScanRange::between(lower, Bound::Unbounded));
-        let projection: Vec<usize> = (0..self.schema.fields().len()).collect();
-        let (table, schema) = (&self.table, Arc::clone(&self.schema));
-        let mut rows = StoredRows::new(table.name(), table.schema(), &projection, schema, BATCH_TUPLES);
-        loop {
-            let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
-            if more && !rows.is_batch(BATCH_TUPLES) {
-                continue;
+        let cursor = self.table.scan(rows_behind(behind));
+        let mut last = None;
+        let is_end = self.table_rows.read_while(&self.table, tx, cursor, BATCH_TUPLES, |stored| {
+            if stored.num_rows() == 0 {
+                return Ok(true);
             }
-            let stored = rows.finish()?;
-            let has_room = stored.num_rows() == 0 || f(self.results_of_rows(&stored)?);
-            if !more {
-                return Ok(None);
-            }
+            let has_room = f(self.results_of_rows(stored)?);
             if !has_room {
-                return self.last_key(&stored).map(Some);
+                last = Some(self.table_rows.behind(self.last_group(stored)?));
             }
-        }
+            Ok(has_room)
+        });
+        let is_end = is_end? || is_empty(&self.table, rows_behind(last.as_ref()), tx)?;
+        Ok(last.filter(|_| !is_end))
     }
 
-    /// Key of the last row of a batch that has some.
-    fn last_key(&self, stored: &RecordBatch) -> Result<Row> {
+    /// Key of the last group of a batch that has some.
+    fn last_group(&self, stored: &RecordBatch) -> Result<Row> {
         let key: Vec<usize> = (0..=self.layout.groups.len()).collect();
         let last = stored.slice(stored.num_rows() - 1, 1).project(&key);
         Ok(rows_of(&last.map_err(|error| self.failed(&error))?)?.swap_remove(0))
@@ -161,27 +147,27 @@ impl RunningState {
             }
             if group.rows > 0 || is_one {
                 written.push(slot);
-            } else if group.is_stored {
+            } else if group.stored_rows > 0 {
                 deleted.push(slot);
             }
         }
         if !deleted.is_empty() {
             let keys = stored_keys::stored(&self.keys_of(&deleted)?, deleted.len());
-            let width = self.layout.groups.len() + 1;
-            let schema = self.schema.project(&(0..width).collect::<Vec<_>>());
-            let keys = keys.and_then(|keys| RecordBatch::try_new(Arc::new(schema?), keys));
-            self.table.delete_batch(tx, &keys.map_err(|error| self.failed(&error))?)?;
+            let keys = keys.map_err(|error| self.failed(&error))?;
+            let places: Vec<usize> = (0..keys.len()).collect();
+            let counts: Vec<u32> =
+                deleted.iter().map(|slot| self.groups[*slot as usize].stored_rows).collect();
+            self.table.delete_batch(tx, &self.table_rows.keys(keys, &places, &counts)?)?;
         }
         if !written.is_empty() {
             let rows = self.stored(&written)?;
             self.table.upsert_batch(tx, &rows)?;
-            written.iter().for_each(|slot| self.groups[*slot as usize].is_stored = true);
         }
         self.table.vote_commit(tx)?;
         Ok(())
     }
 
-    /// Rows of the state table of groups.
+    /// Rows of the state table of groups, whose number is noted.
     fn stored(&mut self, slots: &[u32]) -> Result<RecordBatch> {
         let keys = self.keys_of(slots)?;
         let mut columns = stored_keys::stored(&keys, slots.len()).map_err(|error| self.failed(&error))?;
@@ -196,7 +182,12 @@ impl RunningState {
             let stored = aggregate.store(accumulators, slots);
             columns.extend(stored.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?);
         }
-        RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|error| self.failed(&error))
+        let mut counts: Vec<u32> = slots.iter().map(|slot| self.groups[*slot as usize].stored_rows).collect();
+        let rows = self.table_rows.rows(columns, &mut counts)?;
+        for (slot, count) in slots.iter().zip(counts) {
+            self.groups[*slot as usize].stored_rows = count;
+        }
+        Ok(rows)
     }
 
     /// Removes groups from the state table whose life is over, of the next rows of it: about two for each group that has
@@ -205,15 +196,15 @@ impl RunningState {
         let Some(ttl_us) = self.layout.ttl_us else { return Ok(()) };
         let (mut seen, wanted) = (0, SWEPT_ROWS_MIN + 2 * self.touched.len());
         let width = self.layout.groups.len() + 1;
-        let lower = self.swept.as_ref().map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
-        let mut cursor = self.table.scan(ScanRange::between(lower, Bound::Unbounded));
+        let mut cursor = self.table.scan(rows_behind(self.swept.as_ref()));
         let (mut over, mut last): (Vec<Row>, Option<Row>) = (Vec::new(), None);
         loop {
             let more = cursor.next_batch(tx, |row| {
                 seen += 1;
-                let key: Row = (0..width).map(|column| row.value(column)).collect();
+                let group = (0..width).map(|column| row.value(column));
+                let (key, rows) = self.table_rows.keys_of_row(group.collect(), |column| row.value(column));
                 if EventTime::from_micros(row.timestamp(width + 1)).plus(ttl_us) <= watermark {
-                    over.push(key.clone());
+                    over.extend(rows);
                 }
                 last = Some(key);
             })?;
@@ -233,6 +224,12 @@ impl RunningState {
     }
 }
 
+/// Rows behind a place; all of them without one.
+fn rows_behind(place: Option<&Row>) -> ScanRange {
+    let lower = place.map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
+    ScanRange::between(lower, Bound::Unbounded)
+}
+
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
@@ -240,10 +237,13 @@ mod tests {
     use super::*;
     use crate::UTC;
     use crate::operators::accumulator::Aggregate;
+    use crate::operators::group_states::{AggregateFunction, GroupState};
     use crate::operators::running_state::RunningLayout;
-    use arrow_array::{BooleanArray, Int32Array};
+    use crate::operators::state_rows::{StateRows, add_parts};
+    use arrow_array::types::Int32Type;
+    use arrow_array::{Array, BooleanArray, Int32Array, StringArray};
     use entresol_memory::{Durability, Pool, PoolOptions};
-    use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, arrow_schema};
+    use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value, arrow_schema};
     use entresol_transactions::StateContext;
 
     fn catalog() -> Arc<Catalog> {
@@ -269,7 +269,8 @@ mod tests {
             ttl_us: None,
             groups_in_dram: 10,
         };
-        RunningState::new("counts".to_owned(), table, layout, None, None).unwrap()
+        let rows = StateRows::new("counts", &table, &layout.aggregates, false);
+        RunningState::new("counts".to_owned(), (table, rows), layout, None, None).unwrap()
     }
 
     fn keys(keys: &[i32]) -> RecordBatch {
@@ -336,5 +337,104 @@ mod tests {
             }
         }
         assert_eq!((found, passes > 1), (10_000, true));
+    }
+
+    /// Function whose state has as many pieces of text as tuples.
+    #[derive(Debug)]
+    struct Pieces;
+
+    #[derive(Debug)]
+    struct PiecesOfGroup(String);
+
+    impl AggregateFunction for Pieces {
+        fn result_type(&self) -> DataType {
+            DataType::BigInt
+        }
+
+        fn state_columns(&self) -> Vec<Column> {
+            vec![Column::new("text", DataType::Varchar)]
+        }
+
+        fn group(&self) -> std::result::Result<Box<dyn GroupState>, String> {
+            Ok(Box::new(PiecesOfGroup(String::new())))
+        }
+    }
+
+    impl GroupState for PiecesOfGroup {
+        fn add(&mut self, columns: &[ArrayRef]) -> std::result::Result<(), String> {
+            self.0 += &"piece ".repeat(1000 * columns[0].len());
+            Ok(())
+        }
+
+        fn store(&mut self) -> std::result::Result<Vec<ArrayRef>, String> {
+            Ok(vec![Arc::new(StringArray::from(vec![self.0.as_str()]))])
+        }
+
+        fn merge(&mut self, stored: &[ArrayRef]) -> std::result::Result<(), String> {
+            self.0 += stored[0].as_string::<i32>().value(0);
+            Ok(())
+        }
+
+        fn result(&mut self) -> std::result::Result<ArrayRef, String> {
+            Ok(Arc::new(Int64Array::from(vec![self.0.len() as i64 / 6000])))
+        }
+
+        fn bytes(&self) -> usize {
+            self.0.len()
+        }
+    }
+
+    /// The group at which a pass waits may get more rows before it goes on.
+    #[test]
+    fn a_pass_goes_on_behind_all_rows_of_a_group() {
+        const GROUPS: i32 = 1200;
+        let catalog = catalog();
+        let mut state = pieces(&catalog);
+        let tx = catalog.begin().unwrap();
+        let all: Vec<(i32, bool)> = (0..2 * GROUPS).map(|tuple| (tuple % GROUPS, false)).collect();
+        change(&mut state, &tx, &all).unwrap();
+        tx.commit(Durability::None).unwrap();
+        state.committed();
+        let (mut place, mut found, mut passes) = (None::<Row>, Vec::new(), 0);
+        loop {
+            let tx = catalog.begin().unwrap();
+            let behind = state.results_behind(&tx, place.as_ref(), |results| {
+                let keys = results.column(0).as_primitive::<Int32Type>();
+                found.extend_from_slice(keys.values());
+                false
+            });
+            place = behind.unwrap();
+            passes += 1;
+            let Some(Value::Int(last)) = place.as_ref().map(|place| place[0].clone()) else { break };
+            change(&mut state, &tx, &[(last, false); 5]).unwrap();
+            tx.commit(Durability::None).unwrap();
+            state.committed();
+        }
+        assert!(passes > 3 && found == (0..GROUPS).collect::<Vec<i32>>(), "{passes} passes");
+    }
+
+    /// Pieces per key of a stream of keys.
+    fn pieces(catalog: &Arc<Catalog>) -> RunningState {
+        let stream = [Column::new("key", DataType::Int)];
+        let pieces = Aggregate::function(Arc::new(Pieces), &["key"]).resolve(&stream).unwrap();
+        let column = |name: &str| Column::new(name, DataType::BigInt).not_null();
+        let mut columns = vec![Column::new("key", DataType::Int).not_null(), column("nulls"), column("rows")];
+        columns.extend(pieces.state_columns());
+        let mut key = vec!["key".to_owned(), "nulls".to_owned()];
+        add_parts(&mut columns, &mut key);
+        let key: Vec<&str> = key.iter().map(String::as_str).collect();
+        let table =
+            catalog.create_table("pieces", Schema::new(columns, &key).unwrap(), TableOptions::default());
+        let table = table.unwrap();
+        let output = arrow_schema(&[stream[0].clone(), pieces.result_column()], UTC);
+        let layout = RunningLayout {
+            groups: vec![0],
+            aggregates: vec![pieces],
+            output,
+            ttl_us: None,
+            groups_in_dram: 10,
+        };
+        let rows = StateRows::new("pieces", &table, &layout.aggregates, true);
+        RunningState::new("pieces".to_owned(), (table, rows), layout, None, None).unwrap()
     }
 }

@@ -1,7 +1,7 @@
 //! Groups of a running aggregate: DRAM over the operator's state table.
 //!
 //! ```text
-//!   state table  (group columns, nulls) -> rows, [last], accumulators      committed, queryable by SQL
+//!   state table  (group columns, nulls) -> rows, [last], accumulators      committed, queryable by SQL ([`super::state_rows`])
 //!        ▲ changed groups, at every commit        │ a group when it is needed
 //!        │                                        ▼
 //!   group -> slot, an array of accumulators for each aggregate             DRAM
@@ -26,11 +26,11 @@
 //! Groups that are not changed leave DRAM, the ones that were not used for the longest time first, when there are many or
 //! memory is short.
 
-use crate::UTC;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::normalized;
+use crate::operators::state_rows::StateRows;
 use crate::operators::value_counts::ValueCounts;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array};
@@ -39,7 +39,7 @@ use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::concat::concat_batches;
 use arrow_select::take::{take, take_record_batch};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_tables::{Row, ScanRange, Table, arrow_schema};
+use entresol_tables::{Row, ScanRange, Table};
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
 use std::sync::Arc;
@@ -68,8 +68,8 @@ pub(super) struct Group {
     pub(super) rows: i64,
     /// Greatest event time of its tuples, if its life ends.
     pub(super) last: EventTime,
-    /// True if it may have a row in the table.
-    pub(super) is_stored: bool,
+    /// Number of rows that it may have in the table.
+    pub(super) stored_rows: u32,
     pub(super) is_touched: bool,
     /// True if aggregates of it are computed again at the commit, as values were taken back.
     pub(super) is_outdated: bool,
@@ -82,8 +82,8 @@ pub(super) struct Group {
 pub(crate) struct RunningState {
     pub(crate) name: String,
     pub(crate) table: Arc<Table>,
-    /// Columns of the state table.
-    pub(super) schema: SchemaRef,
+    /// Rows of the state table.
+    pub(super) table_rows: StateRows,
     pub(crate) layout: RunningLayout,
     /// Values of the groups, where aggregates are computed from them.
     pub(crate) values: Option<ValueCounts>,
@@ -113,13 +113,12 @@ pub(crate) struct RunningState {
 impl RunningState {
     pub(crate) fn new(
         name: String,
-        table: Arc<Table>,
+        (table, table_rows): (Arc<Table>, StateRows),
         layout: RunningLayout,
         values: Option<ValueCounts>,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> Result<RunningState> {
-        let schema = arrow_schema(table.schema().visible_columns(), UTC);
-        let fields = schema.fields()[..layout.groups.len()].iter();
+        let fields = table_rows.schema.fields()[..layout.groups.len()].iter();
         let keys = RowConverter::new(fields.map(|field| SortField::new(field.data_type().clone())).collect());
         let keys =
             keys.map_err(|error| Error::Tuple { operator: name.clone(), reason: error.to_string() })?;
@@ -127,7 +126,7 @@ impl RunningState {
             accumulators: layout.aggregates.iter().map(BoundAggregate::accumulators).collect(),
             name,
             table,
-            schema,
+            table_rows,
             layout,
             values,
             keys,
@@ -164,7 +163,7 @@ impl RunningState {
     /// Looks whether the state table has rows. Must come before every other use in a transaction.
     pub(crate) fn ensure_loaded(&mut self, tx: &Transaction) -> Result<()> {
         if !self.loaded {
-            (self.is_complete, self.loaded) = (is_empty(&self.table, tx)?, true);
+            (self.is_complete, self.loaded) = (is_empty(&self.table, ScanRange::full(), tx)?, true);
         }
         Ok(())
     }
@@ -243,7 +242,7 @@ impl RunningState {
             key: Arc::clone(&key),
             rows: 0,
             last: EventTime::START,
-            is_stored: false,
+            stored_rows: 0,
             is_touched: false,
             is_outdated: false,
             before: None,
@@ -318,7 +317,7 @@ impl RunningState {
     /// Tells whether a group has a result.
     pub(super) fn has_result(&self, slot: u32) -> bool {
         let group = &self.groups[slot as usize];
-        group.rows > 0 || (self.layout.groups.is_empty() && group.is_stored)
+        group.rows > 0 || (self.layout.groups.is_empty() && group.stored_rows > 0)
     }
 
     /// Notes groups as changed, with their results before.
@@ -434,7 +433,7 @@ impl RunningState {
     /// Touches the only group, if it has not been sent yet.
     pub(crate) fn touch_one_group(&mut self, tx: &Transaction) -> Result<()> {
         let slot = self.one_group(tx)?;
-        if !self.groups[slot as usize].is_stored {
+        if self.groups[slot as usize].stored_rows == 0 {
             self.touch_only(slot);
         }
         Ok(())
@@ -577,9 +576,9 @@ impl RunningState {
     }
 }
 
-/// Tells whether a table has no rows. A batch of a scan may have none though others follow.
-pub(super) fn is_empty(table: &Arc<Table>, tx: &Transaction) -> Result<bool> {
-    let (mut cursor, mut is_empty) = (table.scan(ScanRange::full()), true);
+/// Tells whether a table has no rows in a range. A batch of a scan may have none though others follow.
+pub(super) fn is_empty(table: &Table, range: ScanRange, tx: &Transaction) -> Result<bool> {
+    let (mut cursor, mut is_empty) = (table.scan(range), true);
     while is_empty && cursor.next_batch(tx, |_| is_empty = false)? {}
     Ok(is_empty)
 }

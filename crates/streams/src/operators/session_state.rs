@@ -1,7 +1,7 @@
 //! The open sessions of a session aggregate: a DRAM copy of the operator's state table.
 //!
 //! ```text
-//!   state table  (group columns, window_start) -> window_end, accumulators     committed, queryable by SQL
+//!   state table  (group columns, window_start) -> window_end, accumulators     committed, queryable by SQL ([`super::state_rows`])
 //!        ▲ touched sessions at every commit         │ all rows at start, those of changed groups after an abort
 //!        │                                          ▼
 //!   groups: key -> sessions in slots, an array of accumulators for each aggregate      DRAM
@@ -20,21 +20,21 @@
 //! All open sessions are in DRAM, reserved in the memory budget of the pool; one that does not fit is an error, as
 //! is one more than [`SESSIONS_OPEN_MAX`].
 
+use crate::SESSIONS_OPEN_MAX;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::normalized;
-use crate::operators::stored_windows::read_batches;
+use crate::operators::state_rows::StateRows;
 use crate::operators::window_aggregate::select;
 use crate::operators::window_state::columns_of;
-use crate::{SESSIONS_OPEN_MAX, UTC};
 use arrow_array::cast::AsArray;
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
 use arrow_row::{RowConverter, Rows, SortField};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::ArrowError;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
+use entresol_tables::{ScanRange, Table, rows_of};
 use entresol_transactions::Transaction;
 use hashbrown::{HashMap, HashSet};
 use std::cmp::Reverse;
@@ -62,8 +62,8 @@ struct Session {
     key: GroupKey,
     start: EventTime,
     end: EventTime,
-    /// Start under which the state table has it.
-    stored: Option<EventTime>,
+    /// Start under which the state table has it, and the number of its rows.
+    stored: Option<(EventTime, u32)>,
     is_touched: bool,
     is_open: bool,
 }
@@ -89,8 +89,8 @@ pub(crate) struct SessionState {
     aggregates: Vec<BoundAggregate>,
     /// Indexes of the group columns in the tuples.
     group_columns: Vec<usize>,
-    /// Columns of the state table.
-    schema: SchemaRef,
+    /// Rows of the state table.
+    rows: StateRows,
     gap_us: i64,
     converter: RowConverter,
     groups: HashMap<GroupKey, Vec<u32>>,
@@ -103,7 +103,7 @@ pub(crate) struct SessionState {
     starts: BTreeSet<(EventTime, u32)>,
     touched: Vec<u32>,
     /// Rows of sessions that are gone, or start elsewhere.
-    deleted: Vec<(GroupKey, EventTime)>,
+    deleted: Vec<(GroupKey, EventTime, u32)>,
     /// Groups that differ from the last commit.
     changed: HashSet<GroupKey>,
     /// Groups that an abort has dropped from DRAM.
@@ -117,14 +117,13 @@ pub(crate) struct SessionState {
 impl SessionState {
     pub(crate) fn new(
         name: String,
-        table: Arc<Table>,
+        (table, rows): (Arc<Table>, StateRows),
         aggregates: Vec<BoundAggregate>,
         group_columns: Vec<usize>,
         gap_us: i64,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> Result<SessionState> {
-        let schema = arrow_schema(table.schema().visible_columns(), UTC);
-        let fields = schema.fields()[..group_columns.len()].iter();
+        let fields = rows.schema.fields()[..group_columns.len()].iter();
         let fields = fields.map(|field| SortField::new(field.data_type().clone()));
         let converter = RowConverter::new(fields.collect())
             .map_err(|error| Error::Tuple { operator: name.clone(), reason: error.to_string() })?;
@@ -134,7 +133,7 @@ impl SessionState {
             table,
             aggregates,
             group_columns,
-            schema,
+            rows,
             gap_us,
             converter,
             groups: HashMap::new(),
@@ -195,7 +194,7 @@ impl SessionState {
     /// Batch of the first columns of the state table.
     fn key_batch(&self, columns: Vec<ArrayRef>) -> Result<RecordBatch> {
         let places: Vec<usize> = (0..columns.len()).collect();
-        let schema = self.schema.project(&places);
+        let schema = self.rows.schema.project(&places);
         let batch = schema.and_then(|schema| RecordBatch::try_new(Arc::new(schema), columns));
         batch.map_err(|error| self.failed(&error))
     }
@@ -212,20 +211,19 @@ impl SessionState {
     }
 
     fn load_rows(&mut self, tx: &Transaction, range: ScanRange) -> Result<()> {
-        let table = Arc::clone(&self.table);
-        let schema = Arc::clone(&self.schema);
-        read_batches(&table, &schema, tx, table.scan(range), |rows| {
+        let (table, of_table) = (Arc::clone(&self.table), self.rows.clone());
+        of_table.read(&table, tx, table.scan(range), |rows| {
             let groups = self.group_columns.len();
             let edges = |column: usize| rows.column(column).as_primitive_opt::<TimestampMicrosecondType>();
             let (Some(starts), Some(ends)) = (edges(groups), edges(groups + 1)) else {
                 return Err(self.malformed());
             };
             let keys = self.keys_of(&rows.columns()[..groups])?;
-            let mut slots = Vec::with_capacity(rows.num_rows());
+            let (mut slots, counts) = (Vec::with_capacity(rows.num_rows()), of_table.counts(rows));
             for (row, (&start, &end)) in starts.values().iter().zip(ends.values()).enumerate() {
                 let [start, end] = [start, end].map(EventTime::from_micros);
                 let slot = self.open(keys.get(row), start, end)?;
-                self.sessions[slot as usize].stored = Some(start);
+                self.sessions[slot as usize].stored = Some((start, counts[row]));
                 slots.push(slot);
             }
             let mut columns = rows.columns()[groups + 2..].iter();
@@ -272,7 +270,7 @@ impl SessionState {
 
     /// Column of edges of sessions.
     fn edges(&self, edges: impl Iterator<Item = EventTime>) -> ArrayRef {
-        let data_type = self.schema.field(self.group_columns.len()).data_type().clone();
+        let data_type = self.rows.schema.field(self.group_columns.len()).data_type().clone();
         let edges =
             PrimitiveArray::<TimestampMicrosecondType>::from_iter_values(edges.map(EventTime::micros));
         Arc::new(edges.with_data_type(data_type))
@@ -349,8 +347,8 @@ impl SessionState {
     /// Takes a session out of its group.
     fn remove(&mut self, slot: u32) {
         let session = &mut self.sessions[slot as usize];
-        if let Some(start) = session.stored.take() {
-            self.deleted.push((Arc::clone(&session.key), start));
+        if let Some((start, rows)) = session.stored.take() {
+            self.deleted.push((Arc::clone(&session.key), start, rows));
         }
         let key = Arc::clone(&session.key);
         if let Some(slots) = self.groups.get_mut(&key) {
@@ -421,8 +419,8 @@ impl SessionState {
             self.starts.remove(&(session.start, slot));
             session.start = time;
             self.starts.insert((time, slot));
-            if let Some(start) = session.stored.take() {
-                self.deleted.push((Arc::clone(&session.key), start));
+            if let Some((start, rows)) = session.stored.take() {
+                self.deleted.push((Arc::clone(&session.key), start, rows));
             }
         }
         session.end = session.end.max(end);
@@ -520,9 +518,11 @@ impl SessionState {
         let mut deleted = std::mem::take(&mut self.deleted);
         if !deleted.is_empty() {
             deleted.sort_unstable();
-            let mut columns = self.group_arrays(deleted.iter().map(|(key, _)| key))?;
-            columns.push(self.edges(deleted.iter().map(|(_, start)| *start)));
-            self.table.delete_batch(tx, &self.key_batch(columns)?)?;
+            let mut columns = self.group_arrays(deleted.iter().map(|(key, ..)| key))?;
+            columns.push(self.edges(deleted.iter().map(|(_, start, _)| *start)));
+            let counts: Vec<u32> = deleted.iter().map(|(.., rows)| *rows).collect();
+            let places: Vec<usize> = (0..columns.len()).collect();
+            self.table.delete_batch(tx, &self.rows.keys(columns, &places, &counts)?)?;
         }
         let mut touched = std::mem::take(&mut self.touched);
         // A slot may have been freed and used again.
@@ -544,12 +544,14 @@ impl SessionState {
         let stores = stores.map(|(aggregate, accumulators)| aggregate.store(accumulators, &touched));
         let stores = stores.collect::<Result<Vec<_>, String>>();
         columns.extend(stores.map_err(|reason| self.failed_as(reason))?.concat());
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        self.table.upsert_batch(tx, &rows.map_err(|error| self.failed(&error))?)?;
-        for slot in touched {
+        let stored = |slot: &u32| self.sessions[*slot as usize].stored.map_or(0, |(_, rows)| rows);
+        let mut counts: Vec<u32> = touched.iter().map(stored).collect();
+        let rows = self.rows.rows(columns, &mut counts)?;
+        self.table.upsert_batch(tx, &rows)?;
+        for (slot, count) in touched.into_iter().zip(counts) {
             let session = &mut self.sessions[slot as usize];
             session.is_touched = false;
-            session.stored = Some(session.start);
+            session.stored = Some((session.start, count));
         }
         Ok(())
     }

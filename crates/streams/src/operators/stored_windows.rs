@@ -22,7 +22,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Rows of a state table that are read together.
-const LOAD_ROWS: usize = 8192;
+pub(super) const LOAD_ROWS: usize = 8192;
 /// Maximum of rows that are read when a topology starts, or behind an abort.
 const LOADED_ROWS_MAX: usize = 1 << 15;
 
@@ -121,9 +121,9 @@ impl WindowState {
         start: EventTime,
         mut f: impl FnMut(&mut WindowState, usize, &RecordBatch) -> Result<bool>,
     ) -> Result<bool> {
-        let (table, schema) = (Arc::clone(&self.table), Arc::clone(&self.schema));
+        let (table, of_table) = (Arc::clone(&self.table), self.rows.clone());
         let keys: Vec<usize> = (0..self.group_columns.len()).collect();
-        read_while(&table, &schema, epoch.get()?, table.scan(prefix(start)), |batch| {
+        of_table.read_while(&table, epoch.get()?, table.scan(prefix(start)), LOAD_ROWS, |batch| {
             let rows = self.part.rows(batch, &keys).map_err(|error| self.failed(&error))?;
             f(self, batch.num_rows(), &rows)
         })
@@ -132,14 +132,16 @@ impl WindowState {
     /// Adds rows of the state table to a window: of the groups that are not in DRAM.
     fn load_rows(&mut self, start: EventTime, rows: &RecordBatch) -> Result<()> {
         let groups = self.group_columns.len();
+        let counts = self.rows.counts(rows);
         let mut numbers = std::mem::take(&mut self.numbers);
         let window = self.open_window(start)?;
         let before = window.index.len() as u32;
         let numbered = window.number(&rows.columns()[..groups], rows.num_rows(), &mut numbers);
         window.resize();
         let is_new = |number: &u32| *number >= before;
-        let missing: Vec<u32> = numbers.iter().copied().filter(is_new).collect();
-        window.found(&missing);
+        let new = numbers.iter().copied().zip(counts).filter(|(number, _)| is_new(number));
+        let (missing, counts): (Vec<u32>, Vec<u32>) = new.unzip();
+        window.found(&missing, &counts);
         let of_missing = if missing.len() == numbers.len() {
             Ok(rows.clone())
         } else {
@@ -178,20 +180,13 @@ impl WindowState {
         groups: &[u32],
     ) -> Result<()> {
         let Some(window) = self.windows.get(&start).filter(|_| !groups.is_empty()) else { return Ok(()) };
-        let keys = self.key_rows(start, &window.index, groups)?;
-        let keys = entresol_tables::rows_of(&keys)?;
-        let projection: Vec<usize> = (self.group_columns.len() + 1..self.schema.fields().len()).collect();
-        let arrow = self.schema.project(&projection).map_err(|error| self.failed(&error))?;
-        let (table, arrow) = (&self.table, Arc::new(arrow));
-        let mut rows = StoredRows::new(table.name(), table.schema(), &projection, arrow, groups.len());
-        let mut found = Vec::new();
-        table.get_many_with(epoch.get()?, &keys, |at, row| {
-            found.push(groups[at]);
-            rows.push_view(&row);
-        })?;
-        let stored = rows.finish()?;
+        let (keys, places) = self.keys(start, &window.index, groups)?;
+        let first = self.group_columns.len() + 1;
+        let (found, stored) = self.rows.look_up(&self.table, epoch.get()?, (keys, &places), first)?;
+        let found: Vec<u32> = found.into_iter().map(|at| groups[at]).collect();
+        let counts = self.rows.counts(&stored);
         if let Some(window) = self.windows.get_mut(&start) {
-            window.found(&found);
+            window.found(&found, &counts);
         }
         self.set_groups(start, &found, stored.columns())
     }
@@ -217,22 +212,23 @@ pub(crate) fn read_batches(
     cursor: Cursor,
     mut f: impl FnMut(&RecordBatch) -> Result<()>,
 ) -> Result<()> {
-    read_while(table, schema, tx, cursor, |batch| f(batch).map(|()| true)).map(drop)
+    read_while(table, schema, tx, cursor, LOAD_ROWS, |batch| f(batch).map(|()| true)).map(drop)
 }
 
-/// The same while it returns true; true at the end.
-fn read_while(
+/// The same while it returns true, with about so many rows at a time; true at the end.
+pub(super) fn read_while(
     table: &Table,
     schema: &SchemaRef,
     tx: &Transaction,
     mut cursor: Cursor,
+    wanted: usize,
     mut f: impl FnMut(&RecordBatch) -> Result<bool>,
 ) -> Result<bool> {
     let projection: Vec<usize> = (0..schema.fields().len()).collect();
-    let mut rows = StoredRows::new(table.name(), table.schema(), &projection, Arc::clone(schema), LOAD_ROWS);
+    let mut rows = StoredRows::new(table.name(), table.schema(), &projection, Arc::clone(schema), wanted);
     loop {
         let more = cursor.next_stored(tx, &mut rows, usize::MAX)?;
-        if (rows.is_batch(LOAD_ROWS) || !more) && !f(&rows.finish()?)? {
+        if (rows.is_batch(wanted) || !more) && !f(&rows.finish()?)? {
             return Ok(false);
         }
         if !more {

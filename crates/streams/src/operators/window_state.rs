@@ -1,7 +1,7 @@
 //! The open windows of a window aggregate: a DRAM cache over the operator's state table.
 //!
 //! ```text
-//!   state table  (window_start, group columns) -> accumulators      committed, queryable by SQL
+//!   state table  (window_start, group columns) -> accumulators      committed, queryable by SQL ([`super::state_rows`])
 //!        ▲ touched groups at every commit          │ groups when they are needed, all when their window closes
 //!        │                                         ▼
 //!   windows: window_start -> group numbers, an array of accumulators for each aggregate      DRAM
@@ -34,14 +34,15 @@ use crate::operators::group_index::GroupIndex;
 use crate::operators::key_parts::KeyPart;
 use crate::operators::open_window::OpenWindow;
 use crate::operators::state_form::{FormChoice, StateCosts, StateForm};
+use crate::operators::state_rows::StateRows;
 use crate::operators::stored_windows::prefix;
 use crate::operators::window_pages::StoredForm;
-use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX, UTC};
+use crate::{GROUPS_IN_DRAM_MAX, OPEN_WINDOWS_MAX};
 use arrow_array::types::TimestampMicrosecondType;
 use arrow_array::{Array, ArrayRef, PrimitiveArray, RecordBatch};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::ArrowError;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryLimit, MemoryReservation};
-use entresol_tables::{Table, arrow_schema};
+use entresol_tables::Table;
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -56,8 +57,8 @@ pub(crate) struct WindowState {
     pub(super) group_columns: Vec<usize>,
     /// Groups that are of this state.
     pub(super) part: KeyPart,
-    /// Columns of the state table.
-    pub(super) schema: SchemaRef,
+    /// Rows of the state table.
+    pub(super) rows: StateRows,
     /// At most [`GROUPS_IN_DRAM_MAX`], at least 1.
     pub(super) groups_max: usize,
     pub(super) windows: BTreeMap<EventTime, OpenWindow>,
@@ -97,7 +98,7 @@ pub(crate) struct ClosedGroups {
 impl WindowState {
     pub(crate) fn new(
         name: String,
-        table: Arc<Table>,
+        (table, rows): (Arc<Table>, StateRows),
         aggregates: Vec<BoundAggregate>,
         group_columns: Vec<usize>,
         groups_max: usize,
@@ -106,8 +107,8 @@ impl WindowState {
     ) -> WindowState {
         WindowState {
             name,
-            schema: arrow_schema(table.schema().visible_columns(), UTC),
             table,
+            rows,
             aggregates,
             group_columns,
             part,
@@ -299,25 +300,33 @@ impl WindowState {
         Ok(())
     }
 
-    /// Keys of the rows of these groups, in key order: the window, then the group columns.
-    pub(super) fn key_rows(
+    /// Columns of the keys of these groups, with their places in the table: the window, then the group columns.
+    pub(super) fn keys(
         &self,
         start: EventTime,
         index: &GroupIndex,
         groups: &[u32],
-    ) -> Result<RecordBatch> {
+    ) -> Result<(Vec<ArrayRef>, Vec<usize>)> {
         let mut columns = vec![self.starts(start, groups.len())];
-        let failed = |error| self.failed(&error);
-        columns.extend(index.keys(groups).map_err(failed)?);
+        columns.extend(index.keys(groups).map_err(|error| self.failed(&error))?);
         let window = self.group_columns.len();
-        let order: Vec<usize> = std::iter::once(window).chain(0..window).collect();
-        let schema = self.schema.project(&order).map_err(failed)?;
-        RecordBatch::try_new(Arc::new(schema), columns).map_err(failed)
+        Ok((columns, std::iter::once(window).chain(0..window).collect()))
+    }
+
+    /// Keys of all rows that these groups of a window may have, in the order of the keys.
+    pub(super) fn key_rows(
+        &self,
+        start: EventTime,
+        window: &OpenWindow,
+        groups: &[u32],
+    ) -> Result<RecordBatch> {
+        let (columns, places) = self.keys(start, &window.index, groups)?;
+        self.rows.keys(columns, &places, &window.rows(groups))
     }
 
     /// Column `window_start` of so many rows.
     fn starts(&self, start: EventTime, rows: usize) -> ArrayRef {
-        let data_type = self.schema.field(self.group_columns.len()).data_type().clone();
+        let data_type = self.rows.schema.field(self.group_columns.len()).data_type().clone();
         let starts = PrimitiveArray::<TimestampMicrosecondType>::from_value(start.micros(), rows);
         Arc::new(starts.with_data_type(data_type))
     }
@@ -425,12 +434,12 @@ impl WindowState {
         Ok(encoded)
     }
 
-    /// Rows of groups of a window.
+    /// Rows of groups of a window, whose number is noted.
     pub(super) fn rows_of(&mut self, start: EventTime, groups: &[u32]) -> Result<Option<RecordBatch>> {
         let Some(window) = self.windows.get_mut(&start).filter(|_| !groups.is_empty()) else {
             return Ok(None);
         };
-        let keys = window.index.keys(groups);
+        let (keys, mut counts) = (window.index.keys(groups), window.rows(groups));
         let stores = self.aggregates.iter().zip(&mut window.accumulators);
         let stores = stores.map(|(aggregate, accumulators)| aggregate.store(accumulators, groups));
         let stores = stores.collect::<Result<Vec<_>, String>>();
@@ -438,8 +447,11 @@ impl WindowState {
         let mut columns = keys.map_err(|error| self.failed(&error))?;
         columns.push(self.starts(start, groups.len()));
         columns.extend(stores);
-        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        rows.map(Some).map_err(|error| self.failed(&error))
+        let rows = self.rows.rows(columns, &mut counts)?;
+        if let Some(window) = self.windows.get_mut(&start) {
+            window.note_rows(groups, &counts);
+        }
+        Ok(Some(rows))
     }
 
     /// Returns the start of the first window that starts before `end`.
@@ -495,7 +507,7 @@ impl WindowState {
         self.release(window.counted);
         let stored = window.stored();
         if !stored.is_empty() {
-            self.table.delete_batch(epoch.get()?, &self.key_rows(start, &window.index, &stored)?)?;
+            self.table.delete_batch(epoch.get()?, &self.key_rows(start, &window, &stored)?)?;
         }
         self.groups_expected = window.index.len();
         Ok(())
@@ -508,7 +520,7 @@ impl WindowState {
             return Err(Error::Limit { resource, max: OPEN_WINDOWS_MAX });
         }
         if !self.windows.contains_key(&start) {
-            let types: Vec<_> = self.schema.fields()[..self.group_columns.len()]
+            let types: Vec<_> = self.rows.schema.fields()[..self.group_columns.len()]
                 .iter()
                 .map(|field| field.data_type().clone())
                 .collect();

@@ -10,7 +10,8 @@
 //! All but the last read nothing: where a commit may run beside the next transaction, it goes on doing so. Windows that are written as
 //! a whole replace all entries of the window in the transaction.
 //!
-//! Only a state that is not divided has pages: those of a divided one would have groups of several threads.
+//! Only a state that is not divided has pages: those of a divided one would have groups of several threads. Groups that may have
+//! several rows ([`super::state_rows`]) have none either: a text that is large would fill them.
 
 use crate::error::Result;
 use crate::event_time::EventTime;
@@ -23,7 +24,10 @@ use crate::operators::window_state::WindowState;
 impl WindowState {
     /// Tells whether groups may be stored in pages.
     fn may_have_pages(&self) -> bool {
-        self.table.has_pages() && self.part.of == 1 && self.table.indexes().is_empty()
+        self.table.has_pages()
+            && self.part.of == 1
+            && self.table.indexes().is_empty()
+            && !self.rows.is_divided()
     }
 
     /// Tells whether a window is removed row by row.
@@ -82,7 +86,7 @@ impl WindowState {
             pages.made(&dirty, &ends);
         }
         if !dirty.moved.is_empty() {
-            let keys = self.key_rows(start, &self.windows[&start].index, &dirty.moved)?;
+            let keys = self.key_rows(start, &self.windows[&start], &dirty.moved)?;
             self.table.delete_entries_at(epoch.get()?, &keys)?;
         }
         epoch.upsert_encoded(&self.table, &[encoded])

@@ -15,6 +15,7 @@ pub(crate) mod csv;
 pub(crate) mod csv_reader;
 pub(crate) mod files;
 pub(crate) mod generator;
+pub(crate) mod included;
 pub(crate) mod json;
 pub(crate) mod json_reader;
 pub(crate) mod lines;

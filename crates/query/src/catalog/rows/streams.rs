@@ -96,21 +96,25 @@ fn watermarks(catalog: &Catalog) -> DFResult<BTreeMap<String, i64>> {
 /// The operators and sources of the topologies that have run, with their counters.
 pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
-    let rows: Vec<(&str, usize, &OperatorProgress)> = all
+    let rows: Vec<(&TopologyStatus, usize, &OperatorProgress)> = all
         .iter()
         .flat_map(|status| {
             let numbered = status.operators.iter().enumerate();
-            numbered.map(|(number, operator)| (status.name.as_str(), number, operator))
+            numbered.map(move |(number, operator)| (status, number, operator))
         })
         .collect();
     let number = |of: &dyn Fn(&OperatorProgress) -> u64| -> ArrayRef {
         Arc::new(Int64Array::from_iter_values(rows.iter().map(|(.., operator)| of(operator).cast_signed())))
     };
+    let rates = rows.iter().map(|(status, _, operator)| {
+        (status.state == "running").then(|| operator.tuples_per_s.cast_signed())
+    });
     let watermarks = rows.iter().map(|(.., operator)| {
         operator.watermark.map(EventTime::micros).filter(|time_us| *time_us < WATERMARK_END_US)
     });
-    let columns: [(&str, ArrayRef); 8] = [
-        ("topology", Arc::new(StringArray::from_iter_values(rows.iter().map(|(topology, ..)| *topology)))),
+    let names = rows.iter().map(|(status, ..)| status.name.as_str());
+    let columns: [(&str, ArrayRef); 9] = [
+        ("topology", Arc::new(StringArray::from_iter_values(names))),
         ("number", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, number, _)| *number as i64)))),
         ("operator", Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., row)| row.name.as_str())))),
         ("tuples_in", number(&|operator| operator.tuples_in)),
@@ -118,8 +122,11 @@ pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
         ("parts", number(&|operator| operator.parts as u64)),
         ("late", number(&|operator| operator.late)),
         ("watermark", Arc::new(watermarks.collect::<TimestampMicrosecondArray>())),
+        ("tuples_per_second", Arc::new(rates.collect::<Int64Array>())),
     ];
-    let nullable = |(name, column): (&'static str, ArrayRef)| (name, column, name == "watermark");
+    let nullable = |(name, column): (&'static str, ArrayRef)| {
+        (name, column, matches!(name, "watermark" | "tuples_per_second"))
+    };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 

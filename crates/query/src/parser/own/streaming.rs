@@ -21,11 +21,13 @@
 use crate::error::{Error, Result};
 use crate::parser::own::stream_changes;
 use crate::parser::own::words::Words;
-use crate::parser::text::tokens::{POSTGRESQL, is_word};
+use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, is_word, tokenize};
 use datafusion::error::DataFusionError;
-use datafusion::sql::sqlparser::ast::{ColumnDef, Expr};
+use datafusion::sql::sqlparser::ast::{ColumnDef, Expr, Ident};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use entresol_streams::Included;
+use entresol_transactions::Isolation;
 
 /// Name of an option, in lower case, and its value.
 pub(crate) type StreamOption = (String, String);
@@ -99,6 +101,8 @@ pub(crate) struct CreateSource {
     pub(crate) name: String,
     pub(crate) if_not_exists: bool,
     pub(crate) columns: Vec<ColumnDef>,
+    /// Columns behind INCLUDE, with what they have.
+    pub(crate) included: Vec<(Included, ColumnDef)>,
     /// Event time column, and the expression of the watermark.
     pub(crate) watermark: Option<(String, Expr)>,
     pub(crate) options: Vec<StreamOption>,
@@ -136,6 +140,7 @@ pub(crate) struct CreateTopology {
     /// OR REPLACE.
     pub(crate) replaces: bool,
     pub(crate) boundaries: Vec<CommitBoundary>,
+    pub(crate) isolation: Isolation,
     pub(crate) on_error: ErrorClause,
     /// Table behind INTO of ON ERROR.
     pub(crate) errors_into: Option<String>,
@@ -312,6 +317,7 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     if columns.is_empty() {
         return Err(Error::coded("42601", format!("source \"{name}\" has no columns")));
     }
+    let (included, rest) = included(rest)?;
     let (mut options, rest) = with_options(rest)?;
     let rest = take_format_options(rest, &mut options)?;
     let words: Vec<&Token> = rest.iter().map(|token| &token.token).collect();
@@ -319,8 +325,37 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     let encoding = encoding(&mut words)?;
     words.end()?;
     let text = String::new();
-    let create = CreateSource { name, if_not_exists, columns, watermark, options, encoding, text };
+    let create = CreateSource { name, if_not_exists, columns, included, watermark, options, encoding, text };
     Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+/// Takes clauses INCLUDE word [AS column].
+fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<(Included, ColumnDef)>, &[TokenWithSpan])> {
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all);
+    let mut included = Vec::new();
+    while words.word("include") {
+        let word = words.folded()?;
+        let (what, data_type) = match word.as_str() {
+            "partition" => (Included::Split, "VARCHAR"),
+            "offset" => (Included::Offset, "BIGINT"),
+            "line" => (Included::Line, "BIGINT"),
+            "timestamp" => (Included::Time, "TIMESTAMPTZ"),
+            other => {
+                let message = format!(
+                    "INCLUDE {}: records have PARTITION (the file), OFFSET, LINE and TIMESTAMP",
+                    other.to_uppercase()
+                );
+                return Err(Error::unsupported(message));
+            }
+        };
+        let name = if words.word("as") { words.folded()? } else { word };
+        let definition = format!("{} {data_type}", Ident::with_quote('"', name));
+        let column = with_parser(&tokenize(&definition, BEGINNING)?, |parser| parser.parse_column_def())?;
+        included.push((what, column));
+    }
+    let rest = words.0.len();
+    Ok((included, &tokens[tokens.len() - rest..]))
 }
 
 /// Adds the options in parentheses behind FORMAT PLAIN ENCODE to those of WITH; returns the tokens before them.
@@ -381,9 +416,7 @@ fn create_topology(
             boundaries.push(boundary(&mut words)?);
         }
     }
-    if words.phrase(&["isolation", "level"]) {
-        return Err(Error::unsupported("ISOLATION LEVEL of a topology: its transactions read snapshots"));
-    }
+    let isolation = isolation(&mut words)?;
     let (on_error, errors_into) = error_clause(&mut words)?;
     let (options, rest) = with_options(&tokens[tokens.len() - words.0.len()..])?;
     let [as_word, rest @ ..] = rest else { return Err(Words(&[]).unexpected()) };
@@ -406,6 +439,7 @@ fn create_topology(
         if_not_exists,
         replaces,
         boundaries,
+        isolation,
         on_error,
         errors_into,
         options,
@@ -414,6 +448,17 @@ fn create_topology(
         text,
     };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
+}
+
+/// Takes ISOLATION LEVEL. A transaction of a topology is one statement, so READ COMMITTED sees what REPEATABLE READ does.
+fn isolation(words: &mut Words<'_>) -> Result<Isolation> {
+    if !words.phrase(&["isolation", "level"]) {
+        return Ok(Isolation::default());
+    }
+    if words.phrase(&["read", "committed"]) || words.phrase(&["repeatable", "read"]) {
+        return Ok(Isolation::Snapshot);
+    }
+    if words.word("serializable") { Ok(Isolation::Serializable) } else { Err(words.unexpected()) }
 }
 
 /// Takes ON ERROR, and the table behind INTO.
@@ -468,6 +513,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
         if_not_exists,
         replaces: false,
         boundaries: Vec::new(),
+        isolation: Isolation::default(),
         on_error: ErrorClause::Stop,
         errors_into: None,
         options,

@@ -50,6 +50,9 @@ use std::sync::{Arc, OnceLock, Weak};
 /// State of the session that runs the subqueries; set once the session exists.
 pub(crate) type StateHandle = Arc<OnceLock<Weak<RwLock<SessionState>>>>;
 
+/// Name of the functions that run a subquery for each row.
+pub(crate) const PER_ROW: &str = "subquery";
+
 /// Analyzer rule that replaces correlated subqueries; it precedes DataFusion's own checks.
 #[derive(Debug)]
 pub(crate) struct CorrelatedSubqueries {
@@ -456,7 +459,7 @@ impl Hash for PerRow {
 
 impl ScalarUDFImpl for PerRow {
     fn name(&self) -> &str {
-        "subquery"
+        PER_ROW
     }
 
     fn signature(&self) -> &Signature {

@@ -1,6 +1,7 @@
 //! Rules beside those of DataFusion: plans that are right where its own are not, or use what it does not know
 //! of.
 
+pub(crate) mod asof;
 pub(crate) mod barriers;
 pub(crate) mod correlated;
 pub(crate) mod date_bounds;

@@ -112,6 +112,20 @@ impl EntresolTable {
         }
     }
 
+    /// The same provider, bound to this transaction, with the definition that its table has now, if that has the same columns
+    /// and perhaps some more behind them: indexes come and go while a plan lives.
+    pub(crate) fn pinned_now(&self, transaction: &Arc<Transaction>) -> EntresolTable {
+        let pinned = self.pinned(transaction);
+        let columns = self.table.schema().visible_columns();
+        let fits = |now: &Arc<Table>| {
+            !Arc::ptr_eq(now, &self.table) && now.schema().visible_columns().starts_with(columns)
+        };
+        match self.table.current().filter(fits) {
+            Some(table) => EntresolTable { table, constraints: None, ..pinned },
+            None => pinned,
+        }
+    }
+
     /// Filters with the values that are assumed of their parameters.
     fn known<'f>(
         &self,

@@ -32,6 +32,7 @@
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
 //! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
 //! | items without a name: `count(*)`, `c::type`, `1 + 1` | `AS count`, `AS c`, `AS "?column?"`, see [`names`] |
+//! | ASOF JOIN | LEFT JOIN with a mark, see [`crate::planner::rules::asof`] |
 //! | `l.id` where RIGHT or FULL JOIN … USING merges `id` | marked, see [`crate::planner::join_using`] |
 //! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
 //! | two columns of one name | an invisible difference in the second name |
@@ -39,6 +40,7 @@
 //! Casts to alias types give names in the outermost SELECT list, in casts to strings and beside `||`;
 //! elsewhere numbers, for comparisons.
 
+mod asof;
 mod build;
 mod casts;
 mod from;
@@ -211,6 +213,7 @@ impl VisitorMut for SpellingVisitor {
     }
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        asof::mark(select);
         join_using::mark(select);
         select.selection.iter_mut().for_each(membership::conditions);
         name_items(&mut select.projection, self.depth > 1);
