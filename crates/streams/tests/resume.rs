@@ -273,7 +273,7 @@ const PAGES: Setting = (1, usize::MAX, Some(StateForm::Pages));
 /// Returns true if the last group of so many stands alone, as a row.
 fn ends_in_a_row(groups: u64) -> bool {
     let catalog = volatile();
-    run(&catalog, &all_groups(groups), PAGES, false);
+    run(&catalog, &all_groups(groups), PAGES, &short(), false);
     let range = ScanRange::prefix(&[Value::Timestamp(1_000_000 * SECOND_US)]);
     !catalog.table("open").unwrap().ends_in_page(&catalog.begin().unwrap(), &range).unwrap()
 }
@@ -293,14 +293,14 @@ fn windows_in_pages_that_end_in_a_row_are_known_as_such() {
             ((0..tuples).map(|_| one()).collect(), Punctuation::Commit)
         };
         let runs = vec![all_groups(groups), vec![few(3), few(2)], vec![few(3)], vec![few(1)]];
-        let expected = expected(&runs);
+        let expected = expected(&runs, &short());
         for settings in [
             [PAGES, (1, usize::MAX, None), (1, usize::MAX, None), PAGES],
             [PAGES, (1, usize::MAX, Some(StateForm::Rows)), (2, usize::MAX, None), PAGES],
             [PAGES, (3, usize::MAX, None), PAGES, (4, usize::MAX, None)],
             [PAGES, (1, 20, Some(StateForm::Pages)), (3, usize::MAX, None), (1, 20, None)],
         ] {
-            compare(&runs, &settings, &expected);
+            compare(&runs, &settings, &short(), &expected);
         }
     }
 }
