@@ -121,7 +121,7 @@ pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIE
 pub use sources::csv_reader::Record;
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};
-pub use sources::included::{Included, IncludingSource};
+pub use sources::included::{IncludedColumns, IncludingSource};
 pub use sources::nexmark::{Nexmark, NexmarkEntity};
 pub use sources::paced::PacedSource;
 pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};

@@ -304,3 +304,22 @@ fn windows_in_pages_that_end_in_a_row_are_known_as_such() {
         }
     }
 }
+
+/// Threads whose groups leave DRAM write into pages that have groups of other threads, too, and read them.
+#[test]
+fn threads_that_write_groups_out_leave_the_groups_of_others_in_their_pages() {
+    const GROUPS: u64 = 1500;
+    let mut random = Random(seed());
+    let mut many = || -> Sent {
+        let mut one = || {
+            let second = 1_000_000 + random.below(1000) as i64;
+            group_reading(&mut random, GROUPS, second)
+        };
+        ((0..4000).map(|_| one()).collect(), Punctuation::Commit)
+    };
+    let runs = vec![all_groups(GROUPS), vec![many(), many(), many()], vec![many()]];
+    let expected = expected(&runs, &short());
+    for _ in 0..3 {
+        compare(&runs, &[PAGES, (8, 70, None), PAGES], &short(), &expected);
+    }
+}

@@ -19,7 +19,7 @@ use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{
-    ChangesSource, FileFormat, FilesSource, GeneratorSource, Included, IncludingSource, Nexmark,
+    ChangesSource, FileFormat, FilesSource, GeneratorSource, IncludedColumns, IncludingSource, Nexmark,
     NexmarkEntity, PacedSource, Source, TcpEndpoint, TcpSource, mixed,
 };
 use entresol_tables::{
@@ -46,7 +46,7 @@ const UTC: &str = "UTC";
 pub(crate) struct SourceDefinition {
     pub(crate) columns: Vec<Column>,
     /// Contents of the last columns, which say where rows come from.
-    included: Vec<Included>,
+    included: Vec<IncludedColumns>,
     pub(crate) event_time: Option<EventTime>,
     /// Silence after which windows over several sources do not wait for it.
     pub(crate) idle_timeout: Option<Duration>,

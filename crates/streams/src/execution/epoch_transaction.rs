@@ -4,13 +4,16 @@
 //! whatever reads a table waits for it. Blind upserts do not: their rows are encoded and collected
 //! ([`DetachedWrites`]), and the transaction takes them over when it begins. From then on all goes to the transaction.
 //! A transaction is the same whenever it began: reads see the commit before, and writes come in their order.
+//!
+//! Parts of an operator read and write side by side, each its own rows. Where those of several parts share a page, a write reads
+//! the page and may divide it, so it excludes all others, and readers ([`EpochTransaction::read_pages`]).
 
 use crate::error::{Error, Result};
 use crate::execution::committer::PendingCommit;
 use arrow_array::RecordBatch;
 use entresol_tables::{Catalog, EncodedUpsert, Table, Value};
 use entresol_transactions::{DetachedWrites, Isolation, Transaction};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use std::sync::{Arc, OnceLock};
 
 /// See the [module](self).
@@ -21,6 +24,8 @@ pub(crate) struct EpochTransaction {
     /// Commit of the epoch before, if it may still run.
     before: Option<Arc<PendingCommit>>,
     collected: Mutex<Option<CollectedWrites>>,
+    /// Excludes writers of rows in pages from each other, and from readers.
+    pages: RwLock<()>,
 }
 
 /// Rows that a part of an operator upserts.
@@ -90,6 +95,7 @@ impl EpochTransaction {
             begun: OnceLock::new(),
             before,
             collected: Mutex::new(Some(collected)),
+            pages: RwLock::new(()),
         }
     }
 
@@ -97,7 +103,8 @@ impl EpochTransaction {
     pub(crate) fn now(catalog: &Arc<Catalog>, isolation: Isolation) -> Result<EpochTransaction> {
         let begun = OnceLock::from(catalog.begin_at(isolation)?);
         let collected = Mutex::new(None);
-        Ok(EpochTransaction { catalog: Arc::clone(catalog), isolation, begun, before: None, collected })
+        let (catalog, pages) = (Arc::clone(catalog), RwLock::new(()));
+        Ok(EpochTransaction { catalog, isolation, begun, before: None, collected, pages })
     }
 
     /// The transaction, if it has begun.
@@ -150,7 +157,14 @@ impl EpochTransaction {
         {
             return self.upsert_encoded(table, &[encoded]);
         }
-        Ok(table.upsert_batch(self.get()?, rows)?)
+        let transaction = self.get()?;
+        let _alone = table.has_pages().then(|| self.pages.write());
+        Ok(table.upsert_batch(transaction, rows)?)
+    }
+
+    /// Keeps other parts from writing rows in pages, while rows are read; none if the table has no pages.
+    pub(crate) fn read_pages(&self, table: &Table) -> Option<RwLockReadGuard<'_, ()>> {
+        table.has_pages().then(|| self.pages.read())
     }
 
     /// The same for the owner of a table with pages, who knows that none has these rows.

@@ -1,14 +1,14 @@
 //! Rows of the state table of groups: one of each group, or several where the states of its aggregates are large.
 //!
 //! The states of some functions grow with their input: a median has all values, an aggregate of DISTINCT all different ones.
-//! Such a state is a text ([`super::group_states`]), and a row has a limit. So the table of a group with such a function has
+//! Such a state is a string ([`super::group_states`]), and a row has a limit. So the table of a group with such a function has
 //! three columns more:
 //!
-//! ```text
-//!   key, part 0, other columns, texts        parts 1   rest NULL      all texts together are short
-//!   key, part 0, other columns, texts NULL   parts 3   rest NULL      else: they are in the rows behind it,
-//!   key, part 1, other columns, texts NULL   parts 3   rest "5,-,…"   their lengths first, in pieces
-//!   key, part 2, other columns, texts NULL   parts 3   rest "…"
+//! ```string
+//!   key, part 0, other columns, strings        parts 1   rest NULL      all strings together are short
+//!   key, part 0, other columns, strings NULL   parts 3   rest NULL      else: they are in the rows behind it,
+//!   key, part 1, other columns, strings NULL   parts 3   rest "5,-,…"   their lengths first, in pieces
+//!   key, part 2, other columns, strings NULL   parts 3   rest "…"
 //! ```
 //!
 //! # Invariants
@@ -41,9 +41,9 @@ use std::sync::Arc;
 const PART: &str = "part";
 const PARTS: &str = "parts";
 const REST: &str = "rest";
-/// Bytes of the texts of a group that stay in its first row.
+/// Bytes of the strings of a group that stay in its first row.
 const INLINE_BYTES_MAX: usize = 8 << 10;
-/// Bytes of the texts in each of the other rows.
+/// Bytes of the strings in each of the other rows.
 const PART_BYTES_MAX: usize = 8 << 10;
 /// Rows of a table with groups of several rows that are read together.
 const LOAD_PARTS: usize = 512;
@@ -77,8 +77,8 @@ pub(crate) struct StateRows {
 struct Parts {
     /// Column `part`; behind it are `parts` and `rest`.
     part: usize,
-    /// Columns of texts that may be large.
-    texts: Vec<usize>,
+    /// Columns of strings that may be large.
+    strings: Vec<usize>,
 }
 
 impl StateRows {
@@ -93,8 +93,8 @@ impl StateRows {
         let parts = is_divided.then(|| {
             let part = schema.fields().len() - 3;
             let states: usize = aggregates.iter().map(|aggregate| aggregate.state_columns().len()).sum();
-            let is_text = |at: &usize| *schema.field(*at).data_type() == ArrowType::Utf8;
-            Parts { part, texts: (part - states..part).filter(is_text).collect() }
+            let is_string = |at: &usize| *schema.field(*at).data_type() == ArrowType::Utf8;
+            Parts { part, strings: (part - states..part).filter(is_string).collect() }
         });
         StateRows { operator: operator.to_owned(), schema, parts }
     }
@@ -127,11 +127,11 @@ impl StateRows {
         let (mut from, mut numbers, mut rests) = (Vec::new(), Vec::new(), Vec::new());
         let mut is_taken = Vec::new();
         for (row, stored) in stored.iter_mut().enumerate() {
-            let texts = parts.texts.iter().map(|at| {
-                let text = columns[*at].as_string::<i32>();
-                text.is_valid(row).then(|| text.value(row))
+            let strings = parts.strings.iter().map(|at| {
+                let string = columns[*at].as_string::<i32>();
+                string.is_valid(row).then(|| string.value(row))
             });
-            let pieces = self.pieces(&texts.collect::<Vec<Option<&str>>>())?;
+            let pieces = self.pieces(&strings.collect::<Vec<Option<&str>>>())?;
             *stored = (*stored).max(1 + pieces.len() as u32);
             let is_divided = !pieces.is_empty();
             rests.push(None);
@@ -148,8 +148,8 @@ impl StateRows {
         let mut divided = Vec::with_capacity(columns.len() + 3);
         for (at, column) in columns.iter().enumerate() {
             let column = take(column, &from, None).map_err(|error| self.failed(&error))?;
-            let is_text = parts.texts.contains(&at);
-            let column = if is_text { nullif(&column, &is_taken) } else { Ok(column) };
+            let is_string = parts.strings.contains(&at);
+            let column = if is_string { nullif(&column, &is_taken) } else { Ok(column) };
             divided.push(column.map_err(|error| self.failed(&error))?);
         }
         divided.push(Arc::new(Int32Array::from(numbers)));
@@ -157,9 +157,9 @@ impl StateRows {
         RecordBatch::try_new(Arc::clone(&self.schema), divided).map_err(|error| self.failed(&error))
     }
 
-    /// Pieces of the texts of a group; none if they are short.
-    fn pieces(&self, texts: &[Option<&str>]) -> Result<Vec<String>> {
-        let bytes: usize = texts.iter().flatten().map(|text| text.len()).sum();
+    /// Pieces of the strings of a group; none if they are short.
+    fn pieces(&self, strings: &[Option<&str>]) -> Result<Vec<String>> {
+        let bytes: usize = strings.iter().flatten().map(|string| string.len()).sum();
         if bytes <= INLINE_BYTES_MAX {
             return Ok(Vec::new());
         }
@@ -168,11 +168,12 @@ impl StateRows {
                 "the state of a group has {bytes} bytes, and may have {GROUP_STATE_BYTES_MAX}: its functions keep all values"
             )));
         }
-        let lengths = texts.iter().map(|text| text.map_or("-".to_owned(), |text| text.len().to_string()));
-        let mut whole = lengths.collect::<Vec<String>>().join(",");
-        whole.push(';');
-        whole.extend(texts.iter().flatten().copied());
-        let (mut pieces, mut rest) = (Vec::new(), whole.as_str());
+        let lengths =
+            strings.iter().map(|string| string.map_or("-".to_owned(), |string| string.len().to_string()));
+        let mut joined = lengths.collect::<Vec<String>>().join(",");
+        joined.push(';');
+        joined.extend(strings.iter().flatten().copied());
+        let (mut pieces, mut rest) = (Vec::new(), joined.as_str());
         while !rest.is_empty() {
             let (piece, behind) = rest.split_at(rest.floor_char_boundary(PART_BYTES_MAX));
             pieces.push(piece.to_owned());
@@ -242,7 +243,7 @@ impl StateRows {
         }
     }
 
-    /// Calls `f` with groups, some at a time: their columns with the whole texts, and `parts` behind them if there is such a
+    /// Calls `f` with groups, some at a time: their columns with the joined strings, and `parts` behind them if there is such a
     /// column.
     pub(crate) fn read(
         &self,
@@ -303,25 +304,25 @@ impl StateRows {
         let first = UInt32Array::from(first);
         let columns = rows.columns()[..parts.part + 2].iter().map(|column| take(column, &first, None));
         let columns = columns.collect::<Result<Vec<_>, _>>().map_err(|error| self.failed(&error))?;
-        self.whole(parts, columns, 0, &rests)
+        self.with_strings(parts, columns, 0, &rests)
     }
 
     /// Groups with these columns from a place on, the last of which are `part` and `parts`, and what is in their other rows.
-    fn whole(
+    fn with_strings(
         &self,
         parts: &Parts,
         mut columns: Vec<ArrayRef>,
         skipped: usize,
         rests: &[String],
     ) -> Result<RecordBatch> {
-        for (number, at) in parts.texts.iter().enumerate() {
+        for (number, at) in parts.strings.iter().enumerate() {
             let stored = columns[at - skipped].as_string::<i32>();
-            let text = |row: usize| match rests[row].is_empty() {
+            let string = |row: usize| match rests[row].is_empty() {
                 true => Some(stored.is_valid(row).then(|| stored.value(row))),
                 false => text_of(&rests[row], number),
             };
-            let texts = (0..stored.len()).map(text).collect::<Option<StringArray>>();
-            columns[at - skipped] = Arc::new(texts.ok_or_else(|| self.malformed())?);
+            let strings = (0..stored.len()).map(string).collect::<Option<StringArray>>();
+            columns[at - skipped] = Arc::new(strings.ok_or_else(|| self.malformed())?);
         }
         columns.remove(parts.part - skipped);
         let mut places: Vec<usize> = (skipped..parts.part).collect();
@@ -363,7 +364,7 @@ impl StateRows {
                 }
             }
         }
-        Ok((found, self.whole(parts, stored.columns().to_vec(), skipped, &rests)?))
+        Ok((found, self.with_strings(parts, stored.columns().to_vec(), skipped, &rests)?))
     }
 
     /// Columns of the rows with these keys, with the places of the keys that are there.
@@ -388,14 +389,14 @@ impl StateRows {
 
 /// Text with this number among those of a group; the inner value is none if it is NULL, the outer one if there is none.
 fn text_of(rest: &str, number: usize) -> Option<Option<&str>> {
-    let (lengths, texts) = rest.split_once(';')?;
+    let (lengths, strings) = rest.split_once(';')?;
     let mut from = 0_usize;
     for (at, length) in lengths.split(',').enumerate() {
         let length = if length == "-" { None } else { Some(length.parse::<usize>().ok()?) };
         if at == number {
             return match length {
                 None => Some(None),
-                Some(length) => texts.get(from..from.checked_add(length)?).map(Some),
+                Some(length) => strings.get(from..from.checked_add(length)?).map(Some),
             };
         }
         from = from.checked_add(length.unwrap_or(0))?;

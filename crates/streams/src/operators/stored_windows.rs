@@ -78,8 +78,8 @@ impl WindowState {
         self.open_window(start)?.form = form;
         let read = self.read(epoch, start, |state, batch, rows| {
             *room = room.saturating_sub(batch);
-            let fits = state.groups + rows.num_rows() <= state.groups_max;
-            if fits && state.try_reserve(1).is_ok() {
+            let fits = state.groups + rows.num_rows() <= state.groups_max && state.try_reserve(1).is_ok();
+            if fits {
                 state.load_rows(start, rows)?;
             }
             Ok(fits && state.try_reserve(0).is_ok() && *room > 0)
@@ -182,7 +182,9 @@ impl WindowState {
         let Some(window) = self.windows.get(&start).filter(|_| !groups.is_empty()) else { return Ok(()) };
         let (keys, places) = self.keys(start, &window.index, groups)?;
         let first = self.group_columns.len() + 1;
-        let (found, stored) = self.rows.look_up(&self.table, epoch.get()?, (keys, &places), first)?;
+        let (transaction, pages) = (epoch.get()?, epoch.read_pages(&self.table));
+        let (found, stored) = self.rows.look_up(&self.table, transaction, (keys, &places), first)?;
+        drop(pages);
         let found: Vec<u32> = found.into_iter().map(|at| groups[at]).collect();
         let counts = self.rows.counts(&stored);
         if let Some(window) = self.windows.get_mut(&start) {

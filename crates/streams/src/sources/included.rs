@@ -10,7 +10,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Content of a column of [`IncludingSource`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Included {
+pub enum IncludedColumns {
     /// Split of the tuple, such as its file; NULL of a source without splits.
     Split,
     /// Position behind the tuple: in bytes of a file, else its number.
@@ -21,13 +21,13 @@ pub enum Included {
     Time,
 }
 
-impl Included {
+impl IncludedColumns {
     /// Type of the column.
     pub fn data_type(self) -> DataType {
         match self {
-            Included::Split => DataType::Varchar,
-            Included::Offset | Included::Line => DataType::BigInt,
-            Included::Time => DataType::TimestampTz,
+            IncludedColumns::Split => DataType::Varchar,
+            IncludedColumns::Offset | IncludedColumns::Line => DataType::BigInt,
+            IncludedColumns::Time => DataType::TimestampTz,
         }
     }
 
@@ -36,20 +36,20 @@ impl Included {
         let tuples = batch.tuples.num_rows();
         let positions = (0..tuples).map(|at| batch.positions.after(at));
         match self {
-            Included::Split => {
+            IncludedColumns::Split => {
                 let name = batch.split.as_ref().map(|split| split.name.as_ref());
                 Arc::new(std::iter::repeat_n(name, tuples).collect::<StringArray>())
             }
-            Included::Offset => Arc::new(Int64Array::from_iter_values(
+            IncludedColumns::Offset => Arc::new(Int64Array::from_iter_values(
                 positions.map(|position| position.offset.cast_signed()),
             )),
             // The position has the next one.
-            Included::Line => Arc::new(
+            IncludedColumns::Line => Arc::new(
                 positions
                     .map(|position| position.line.checked_sub(1).map(u64::cast_signed))
                     .collect::<Int64Array>(),
             ),
-            Included::Time => {
+            IncludedColumns::Time => {
                 Arc::new(TimestampMicrosecondArray::from_value(now_us, tuples).with_timezone(UTC))
             }
         }
@@ -59,12 +59,12 @@ impl Included {
 /// Source with further columns behind those of another.
 pub struct IncludingSource {
     source: Box<dyn Source>,
-    included: Vec<(Included, String)>,
+    included: Vec<(IncludedColumns, String)>,
 }
 
 impl IncludingSource {
     /// Adds columns by these names to a source.
-    pub fn new(source: Box<dyn Source>, included: Vec<(Included, String)>) -> IncludingSource {
+    pub fn new(source: Box<dyn Source>, included: Vec<(IncludedColumns, String)>) -> IncludingSource {
         IncludingSource { source, included }
     }
 

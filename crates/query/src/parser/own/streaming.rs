@@ -26,7 +26,7 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{ColumnDef, Expr, Ident};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use entresol_streams::Included;
+use entresol_streams::IncludedColumns;
 use entresol_transactions::Isolation;
 
 /// Name of an option, in lower case, and its value.
@@ -102,7 +102,7 @@ pub(crate) struct CreateSource {
     pub(crate) if_not_exists: bool,
     pub(crate) columns: Vec<ColumnDef>,
     /// Columns behind INCLUDE, with what they have.
-    pub(crate) included: Vec<(Included, ColumnDef)>,
+    pub(crate) included: Vec<(IncludedColumns, ColumnDef)>,
     /// Event time column, and the expression of the watermark.
     pub(crate) watermark: Option<(String, Expr)>,
     pub(crate) options: Vec<StreamOption>,
@@ -330,17 +330,17 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
 }
 
 /// Takes clauses INCLUDE word [AS column].
-fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<(Included, ColumnDef)>, &[TokenWithSpan])> {
+fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<(IncludedColumns, ColumnDef)>, &[TokenWithSpan])> {
     let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
     let mut words = Words(&all);
     let mut included = Vec::new();
     while words.word("include") {
         let word = words.folded()?;
         let (what, data_type) = match word.as_str() {
-            "partition" => (Included::Split, "VARCHAR"),
-            "offset" => (Included::Offset, "BIGINT"),
-            "line" => (Included::Line, "BIGINT"),
-            "timestamp" => (Included::Time, "TIMESTAMPTZ"),
+            "partition" => (IncludedColumns::Split, "VARCHAR"),
+            "offset" => (IncludedColumns::Offset, "BIGINT"),
+            "line" => (IncludedColumns::Line, "BIGINT"),
+            "timestamp" => (IncludedColumns::Time, "TIMESTAMPTZ"),
             other => {
                 let message = format!(
                     "INCLUDE {}: records have PARTITION (the file), OFFSET, LINE and TIMESTAMP",

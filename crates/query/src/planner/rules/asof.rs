@@ -30,7 +30,7 @@ use datafusion::logical_expr::utils::split_conjunction;
 use datafusion::logical_expr::{
     BinaryExpr, Cast, ColumnarValue, Expr, ExprFunctionExt, ExprSchemable, Join, LogicalPlan,
     LogicalPlanBuilder, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
-    WindowFunctionDefinition, lit, when,
+    WindowFunctionDefinition, lit,
 };
 use datafusion::optimizer::AnalyzerRule;
 
@@ -278,8 +278,9 @@ pub(crate) fn expanded(join: &Join) -> DFResult<LogicalPlan> {
     let rest = [lit(left_place), lit(ScalarValue::Int32(None)), left_row, no_right];
     let of_left = exprs(left_keys, &condition.left_time, rest);
     let keys: Vec<Expr> = (0..condition.keys.len()).map(|number| column(&key(number))).collect();
+    // Rows without a time come before all of the right side, so they have no partner.
     let order =
-        || vec![Sort::new(column(TIME), condition.is_before, false), Sort::new(column(PLACE), true, false)];
+        || vec![Sort::new(column(TIME), condition.is_before, true), Sort::new(column(PLACE), true, false)];
     let number =
         WindowFunction::new(WindowFunctionDefinition::AggregateUDF(count_udaf()), vec![column(RIGHT)]);
     let number = Expr::from(number).partition_by(keys.clone()).order_by(order()).build()?.alias(NUMBER);
@@ -287,15 +288,12 @@ pub(crate) fn expanded(join: &Join) -> DFResult<LogicalPlan> {
     let partner =
         WindowFunction::new(WindowFunctionDefinition::WindowUDF(first_value_udwf()), vec![column(RIGHT_ROW)]);
     let partner = Expr::from(partner).partition_by(of_number).order_by(order()).build()?.alias(PARTNER);
-    let no_partner = lit(ScalarValue::try_from(&row_of(right).get_type(right)?)?);
-    let partner_if_timed = when(column(TIME).is_not_null(), column(PARTNER)).otherwise(no_partner)?;
     LogicalPlanBuilder::from(join.left.as_ref().clone())
         .project(of_left)?
         .union(of_right)?
         .window([number])?
         .window([partner])?
         .filter(column(RIGHT).is_null())?
-        .project([column(LEFT_ROW), partner_if_timed.alias(PARTNER)])?
         .project(fields(LEFT_ROW, left).chain(fields(PARTNER, right)))?
         .build()
 }
