@@ -91,12 +91,12 @@ impl Stream {
             let key: Vec<&str> = key.iter().map(String::as_str).collect();
             Schema::new(columns.to_vec(), &key).map_err(|error| error.to_string())
         };
-        let whole = schema_of(&columns, &key)?;
+        let planned = schema_of(&columns, &key)?;
         let existing = self.graph.borrow().schema(&self.catalog, table);
         let is_divided = aggregates.iter().any(BoundAggregate::has_texts)
-            && existing.is_none_or(|existing| *existing != whole);
+            && existing.is_none_or(|existing| *existing != planned);
         if !is_divided {
-            return self.plan_state(table, whole).map(|()| false);
+            return self.plan_state(table, planned).map(|()| false);
         }
         add_parts(&mut columns, &mut key);
         self.plan_state(table, schema_of(&columns, &key)?).map(|()| true)

@@ -6,7 +6,7 @@ use super::{Random, rows, wait_for_end};
 use entresol::{Database, Options, Session};
 use std::fmt::Write;
 
-/// Query that may be a step or be over others: of `k` and `m`, which are texts, `n` BIGINT and `c` NUMERIC.
+/// Query that may be a step or be over others: of `k` and `m`, which are strings, `n` BIGINT and `c` NUMERIC.
 #[derive(Clone)]
 struct Relation {
     name: String,

@@ -146,7 +146,7 @@ fn rows_say_where_they_come_from() {
     drop(session);
     database.close().unwrap();
     drop(database);
-    // A place is that of the whole file after a restart too.
+    // A place is one of the file after a restart too.
     append(&folder.join("b.csv"), "five,5\n");
     let database = Database::open(folder.join("db"), Options::default()).unwrap();
     let mut session = database.session().unwrap();

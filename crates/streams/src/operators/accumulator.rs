@@ -291,8 +291,8 @@ impl BoundAggregate {
                 })
             }
             (Accumulators::Texts(extremes), Some(array)) => {
-                let texts = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
-                for (&group, text) in groups.iter().zip(texts.iter()) {
+                let strings = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
+                for (&group, text) in groups.iter().zip(strings.iter()) {
                     let extreme = extremes.get(group as usize);
                     let is_behind = |text| extreme.is_some_and(|extreme| self.is_better(extreme.cmp(text)));
                     if text.is_some_and(|text| !is_behind(text)) {
@@ -347,7 +347,7 @@ impl BoundAggregate {
         ]
     }
 
-    /// Returns true if its state has texts that may grow with what is aggregated.
+    /// Returns true if its state has strings that may grow with what is aggregated.
     pub(crate) fn has_texts(&self) -> bool {
         let is_text = |column: &Column| column.data_type == DataType::Varchar;
         matches!(self.kind, AggregateKind::Function(_)) && self.state_columns().iter().any(is_text)
@@ -436,8 +436,8 @@ impl BoundAggregate {
                 })?;
             }
             (Accumulators::Texts(extremes), Some(array)) => {
-                let texts = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
-                for (&group, text) in groups.iter().zip(texts.iter()) {
+                let strings = array.as_string_opt::<i32>().ok_or_else(|| self.wrong_type(array))?;
+                for (&group, text) in groups.iter().zip(strings.iter()) {
                     let group = group as usize;
                     if let Some(text) = text
                         && extremes.get(group).is_none_or(|extreme| self.is_better(text.cmp(extreme)))

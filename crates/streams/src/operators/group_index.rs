@@ -263,9 +263,9 @@ mod tests {
     #[test]
     fn equal_values_are_of_one_group() {
         let doubles: ArrayRef = Arc::new(Float64Array::from(vec![0.0, -0.0, f64::NAN, -f64::NAN, 1.0]));
-        let texts: ArrayRef = Arc::new(StringArray::from(vec!["a", "a", "a\0", "a\0", ""]));
+        let strings: ArrayRef = Arc::new(StringArray::from(vec!["a", "a", "a\0", "a\0", ""]));
         let types = [ArrowType::Float64, ArrowType::Utf8];
         let mut index = GroupIndex::new(&types, 0).unwrap();
-        assert_eq!(number(&mut index, &[doubles, texts]), [0, 0, 1, 1, 2]);
+        assert_eq!(number(&mut index, &[doubles, strings]), [0, 0, 1, 1, 2]);
     }
 }

@@ -278,7 +278,7 @@ pub(crate) fn expanded(join: &Join) -> DFResult<LogicalPlan> {
     let rest = [lit(left_place), lit(ScalarValue::Int32(None)), left_row, no_right];
     let of_left = exprs(left_keys, &condition.left_time, rest);
     let keys: Vec<Expr> = (0..condition.keys.len()).map(|number| column(&key(number))).collect();
-    // Rows without a time come before all of the right side, so they have no partner.
+    // Rows without a time stand before all of the right side, so they have no partner.
     let order =
         || vec![Sort::new(column(TIME), condition.is_before, true), Sort::new(column(PLACE), true, false)];
     let number =
