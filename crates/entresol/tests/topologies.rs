@@ -60,6 +60,8 @@ mod status;
 mod stored_streams;
 #[path = "topologies/tables.rs"]
 mod tables;
+#[path = "topologies/taken_back.rs"]
+mod taken_back;
 #[path = "topologies/tcp.rs"]
 mod tcp;
 
@@ -687,7 +689,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 16);
+    assert_eq!(examples.len(), 17);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -753,6 +755,13 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, spread), [["20000", "40"]]);
     let pairs = "SELECT count(*) = count(DISTINCT meter || feeder), count(DISTINCT meter) FROM meter_feeder";
     assert_eq!(rows(&mut session, pairs), [["true", "40"]]);
+    session.execute(examples[16]).unwrap();
+    wait_for_end(&mut session, "owners");
+    let owners = "SELECT count(*), sum(readings)::bigint, sum(meters) = (SELECT count(*) FROM meter_feeder) FROM owner_total";
+    assert_eq!(rows(&mut session, owners), [["7", "20000", "true"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM busiest_meter"), [["12"]]);
+    let bonus = "SELECT count(*), sum(points)::bigint, max(remark) FROM bonus";
+    assert_eq!(rows(&mut session, bonus), [["40", "21000", "from last year"]]);
 }
 
 #[test]

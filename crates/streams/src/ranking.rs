@@ -182,6 +182,7 @@ impl Ranking {
             order: self.order.clone(),
             function: self.function,
             limit: self.limit,
+            has_changes: stream.changes,
             partitions_in_dram: self.partitions_in_dram.max(1),
         }
     }
@@ -230,9 +231,12 @@ pub(crate) fn free_name(base: &str, columns: &[Column]) -> String {
 }
 
 impl Stream {
-    /// Adds the rank of each row in its partition, and sends the rows up to a limit. Their partition must not be NULL.
+    /// Adds the rank of each row in its partition, and sends the rows up to a limit. Their partition must not be NULL. Of
+    /// a stream whose rows are taken back, which is ranked at the commit, all rows are stored.
     pub fn rank(&self, ranking: Ranking) -> Stream {
-        self.check_appended("a ranking");
+        if !matches!(ranking.emission, RankEmission::Commit) {
+            self.check_appended("a ranking that is not sent at the commit");
+        }
         let table = ranking.state_table.clone();
         match self.try_rank(ranking) {
             Ok(stream) => stream,

@@ -18,6 +18,8 @@ use crate::operators::filter::Filter;
 use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
+use crate::operators::merged_rows::{self, MergedRows};
+use crate::operators::sent_rows::{self, SentRows};
 use crate::operators::sink::SinkOperator;
 use crate::operators::state_rows::add_parts;
 use crate::operators::tcp_sink::TcpSinkOperator;
@@ -29,7 +31,7 @@ use crate::sinks::Sink;
 use crate::sinks::encoding::RowEncoder;
 use crate::sources::files::FileFormat;
 use crate::windowed::{WINDOW_END, WINDOW_START, WindowedStream, edge_type_of};
-use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Schema, Value, arrow_schema};
+use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Modifier, Schema, Value, arrow_schema};
 use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
@@ -304,30 +306,91 @@ impl Stream {
     /// Adds the other columns of the row of `table` whose key (in key order) is in the columns `on`. A column
     /// whose name exists in the stream is named `<table>_<column>`.
     pub fn lookup_join(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
-        self.look_up(table, on, kind, false)
+        self.check_appended("a lookup join without a state table");
+        self.look_up(table, on, (kind, false), None)
     }
 
-    /// Adds all columns of such a row, as [`Stream::lookup_join`] adds those that are not of its key.
-    pub fn lookup_join_all(&self, table: &str, on: &[&str], kind: JoinKind) -> Stream {
-        self.look_up(table, on, kind, true)
+    /// Adds all columns of such a row, as [`Stream::lookup_join`] adds those that are not of its key. Of a stream whose
+    /// tuples are taken back, the state table has what was sent for them ([`Stream::record_sent`]).
+    pub fn lookup_join_all(
+        &self,
+        table: &str,
+        on: &[&str],
+        kind: JoinKind,
+        state_table: Option<&str>,
+    ) -> Stream {
+        if state_table.is_none() {
+            self.check_appended("a lookup join without a state table");
+        }
+        self.look_up(table, on, (kind, true), state_table)
+    }
+
+    /// Adds an operator that computes rows of `columns` for each tuple alone, from tables too, to a stream whose tuples are
+    /// taken back: the state table, which only it may write, has what was sent for the tuples that are there, and with a tuple
+    /// that is taken back. The first `kept` columns of a row are those of its tuple. The operator sends an Int64 column
+    /// more, the last: the number of the tuple in its batch.
+    pub fn record_sent(
+        &self,
+        columns: Vec<Column>,
+        kept: usize,
+        state_table: &str,
+        operator: impl Operator + 'static,
+    ) -> Stream {
+        self.recorded(columns, kept, state_table, move |_| Ok(Box::new(operator)))
+    }
+
+    fn recorded(
+        &self,
+        columns: Vec<Column>,
+        kept: usize,
+        state_table: &str,
+        make: impl FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>> + 'static,
+    ) -> Stream {
+        let planned = sent_rows::schema_of(&self.columns, &columns, kept)
+            .and_then(|schema| self.plan_state(state_table, schema));
+        if let Err(reason) = planned {
+            self.report(format!("rows that were sent, in {state_table}: {reason}"));
+        }
+        let (width, table) = (self.columns.len(), state_table.to_owned());
+        let output = arrow_schema(&columns, UTC);
+        let added = self.add(columns.into(), move |made| {
+            let inner = make(made)?;
+            Ok(Box::new(SentRows::new(made.catalog.table(&table)?, (width, kept), output, inner)?))
+        });
+        let writer = Writer { table: state_table.to_owned(), node: added.node, is_to_table: false };
+        self.graph.borrow_mut().writers.push(writer);
+        added
     }
 
     /// Changes rows of a table by expressions over the columns of the stream and then all visible columns of the table:
-    /// of the row with the tuple's key, NULL if there is none. Tuples take effect in their order. Writes are those of the
-    /// topology's transaction, as of [`Stream::to_table`].
+    /// of the row with the tuple's key, NULL if there is none. Tuples take effect in their order; one that is taken back
+    /// has none any more. Writes are those of the topology's transaction, as of [`Stream::to_table`].
     pub fn merge_into(&self, merge: MergeInto) {
-        self.check_appended("MERGE");
+        if merge.state_table.is_none() {
+            self.check_appended("MERGE without a state table");
+        }
         if let Err(reason) = self.try_merge_into(merge) {
             self.report(reason);
         }
     }
 
     fn try_merge_into(&self, merge: MergeInto) -> std::result::Result<(), String> {
-        let MergeInto { table, on, action, values } = merge;
+        let MergeInto { table, on, action, values, state_table } = merge;
         let schema = self.graph.borrow().schema(&self.catalog, &table);
         let schema = schema.ok_or_else(|| format!("merge: there is no table {table}"))?;
         let names: Vec<&str> = on.iter().map(String::as_str).collect();
         self.check_join(&table, &schema, &names)?;
+        if let Some(state_table) = &state_table {
+            let mut key = schema.key().iter().map(|&at| &schema.columns()[at]);
+            if let Some(column) = key.find(|column| matches!(column.modifier, Modifier::Char(_))) {
+                return Err(format!(
+                    "merge: column {} of the key of table {table} is CHAR, of which a row that is taken back is not found: \
+                     make it VARCHAR",
+                    column.name
+                ));
+            }
+            self.plan_state(state_table, merged_rows::schema_of(&schema)?)?;
+        }
         let visible = schema.visible_columns();
         if values.len() != visible.len() {
             return Err(format!(
@@ -343,21 +406,36 @@ impl Stream {
         let joined: Vec<Column> = self.columns.iter().chain(&written).enumerate().map(numbered).collect();
         let (joined, schema) = (arrow_schema(&joined, UTC), arrow_schema(&written, UTC));
         let (name, target) = (format!("MERGE INTO {table}"), table.clone());
+        let merged = state_table.clone();
         let added = self.add(Rc::clone(&self.columns), move |made| {
             let table = made.catalog.table(&target)?;
+            let merged = match merged {
+                Some(merged) => Some(MergedRows::new(made.catalog.table(&merged)?, table.schema())),
+                None => None,
+            };
             let added = (0..table.schema().visible_columns().len()).collect();
             let (kind, lookup_name) = (JoinKind::Left, name.clone());
-            let lookup = LookupJoin { name: lookup_name, table, on, added, kind, schema: joined };
+            let is_numbered = false;
+            let lookup =
+                LookupJoin { name: lookup_name, table, on, added, kind, is_numbered, schema: joined };
             let write = ToTableOperator::new(made, name.clone(), &target, written, false)?;
             let write = ToTableOperator { emits: made.emits, ..write };
-            Ok(Box::new(MergeIntoOperator { name, lookup, action, values, schema, write }))
+            Ok(Box::new(MergeIntoOperator { name, lookup, action, values, schema, write, merged }))
         });
-        self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
+        let mut graph = self.graph.borrow_mut();
+        graph.writers.push(Writer { table, node: added.node, is_to_table: true });
+        let state = state_table.map(|table| Writer { table, node: added.node, is_to_table: false });
+        graph.writers.extend(state);
         Ok(())
     }
 
-    fn look_up(&self, table: &str, on: &[&str], kind: JoinKind, with_key: bool) -> Stream {
-        self.check_appended("a lookup join");
+    fn look_up(
+        &self,
+        table: &str,
+        on: &[&str],
+        (kind, with_key): (JoinKind, bool),
+        state_table: Option<&str>,
+    ) -> Stream {
         let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
             self.report(format!("lookup join: there is no table {table}"));
             return self.clone();
@@ -379,11 +457,18 @@ impl Stream {
             columns.push(column);
         }
         let (name, table) = (self.name("lookup join"), table.to_owned());
-        let output = arrow_schema(&columns, UTC);
-        let joined = self.add(columns.into(), move |made| {
+        let is_numbered = state_table.is_some();
+        let number = Column::new("number of the tuple", DataType::BigInt).not_null();
+        let sent: Vec<Column> = columns.iter().cloned().chain(is_numbered.then_some(number)).collect();
+        let schema = arrow_schema(&sent, UTC);
+        let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> {
             let table = made.catalog.table(&table)?;
-            Ok(Box::new(LookupJoin { name, table, on, added, kind, schema: output }))
-        });
+            Ok(Box::new(LookupJoin { name, table, on, added, kind, is_numbered, schema }))
+        };
+        let joined = match state_table {
+            Some(state_table) => self.recorded(columns, self.columns.len(), state_table, make),
+            None => self.add(columns.into(), make),
+        };
         joined.same_key(self)
     }
 

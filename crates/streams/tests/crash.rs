@@ -3,10 +3,14 @@
 
 mod support;
 
+use arrow_array::cast::AsArray;
+use arrow_array::types::Int64Type;
+use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch};
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::{Durability, Pool};
 use entresol_streams::{
-    Aggregate, Boundary, Error, GeneratorSource, OnError, RunningGroups, TimeWindow, ToTable, Topology,
+    Aggregate, Boundary, ColumnExpression, Error, GeneratorSource, JoinKind, MergeInto, OnError,
+    RankEmission, RankFunction, RankOrder, Ranking, RunningGroups, Stream, TimeWindow, ToTable, Topology,
     Trigger, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
@@ -72,10 +76,119 @@ fn exactly_once_whatever_a_power_failure_leaves() {
     }
 }
 
+/// Creates a table of meters with the numbers of some of them, if it is not there.
+fn create_numbers(
+    catalog: &Catalog,
+    table: &str,
+    numbers: impl Iterator<Item = (i32, i64)>,
+) -> Result<(), String> {
+    let columns = vec![
+        Column::new("meter", DataType::Int).not_null(),
+        Column::new(if table == "factors" { "factor" } else { "n" }, DataType::BigInt),
+    ];
+    if catalog.table(table).is_ok_and(|_| !rows(catalog, table).is_empty()) {
+        return Ok(());
+    }
+    let text = |error: entresol_tables::Error| error.to_string();
+    let schema = Schema::new(columns, &["meter"]).map_err(text)?;
+    let if_missing = TableOptions { if_not_exists: true, ..TableOptions::default() };
+    catalog.create_table(table, schema, if_missing).map_err(text)?;
+    let stored = catalog.table(table).map_err(text)?;
+    let transaction = catalog.begin().map_err(text)?;
+    for (meter, number) in numbers {
+        stored.upsert(&transaction, &[Value::Int(meter), Value::BigInt(number)]).map_err(text)?;
+    }
+    transaction.commit(Durability::Sync).map_err(|error| error.to_string())?;
+    Ok(())
+}
+
+/// Ranks counts that change, joins them with a table, and merges them into another.
+fn follow_counts(counts: &Stream) {
+    let by_count = RankOrder { column: 1, descending: true, nulls_first: false };
+    let by_meter = RankOrder { column: 0, descending: false, nulls_first: false };
+    let ranked = counts.rank(Ranking {
+        function: RankFunction::RowNumber,
+        partition: Vec::new(),
+        order: vec![by_count, by_meter],
+        limit: Some(2),
+        emission: RankEmission::Commit,
+        rank_column: "place".to_owned(),
+        state_table: "ranked".to_owned(),
+        late: None,
+        partitions_in_dram: 1,
+    });
+    ranked.to_table(ToTable::upsert("first").key(&["place"]));
+    let joined = counts.lookup_join_all("factors", &["meter"], JoinKind::Inner, Some("sent"));
+    joined.running(counted(vec![3], None, "factors_state")).to_table(ToTable::upsert("factored"));
+    let number = |rows: &RecordBatch, at: usize, row: usize| {
+        let numbers = rows.column(at).as_primitive::<Int64Type>();
+        if numbers.is_null(row) { 0 } else { numbers.value(row) }
+    };
+    counts.merge_into(MergeInto {
+        table: "merged".to_owned(),
+        on: vec!["meter".to_owned()],
+        action: Box::new(|rows: &RecordBatch| -> Result<ArrayRef, String> {
+            Ok(Arc::new(Int32Array::from(vec![MergeInto::WRITE; rows.num_rows()])))
+        }),
+        state_table: Some("before".to_owned()),
+        values: vec![
+            Box::new(ColumnExpression(0)),
+            Box::new(move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+                let sum = |row| number(rows, 1, row) + number(rows, 3, row);
+                Ok(Arc::new(Int64Array::from_iter_values((0..rows.num_rows()).map(sum))))
+            }),
+        ],
+    });
+}
+
+/// Compares what [`follow_counts`] has made with the counts of meters.
+fn verify_followed(catalog: &Catalog, counts: &BTreeMap<i32, i64>) -> Result<(), String> {
+    let mut ranked: Vec<(i64, i32)> = counts.iter().map(|(meter, count)| (-count, *meter)).collect();
+    ranked.sort_unstable();
+    let ranked = ranked.into_iter().zip(1..).take(2);
+    let ranked = ranked
+        .map(|((count, meter), place)| vec![Value::BigInt(place), Value::Int(meter), Value::BigInt(-count)]);
+    let mut factored = BTreeMap::new();
+    counts.keys().for_each(|meter| *factored.entry(factor_of(*meter)).or_insert(0) += 1);
+    let factored =
+        factored.into_iter().map(|(factor, meters)| vec![Value::BigInt(factor), Value::BigInt(meters)]);
+    let mut merged: BTreeMap<i32, i64> = BEFORE.into_iter().collect();
+    counts.iter().for_each(|(meter, count)| *merged.entry(*meter).or_insert(0) += count);
+    let merged = merged.into_iter().map(|(meter, count)| vec![Value::Int(meter), Value::BigInt(count)]);
+    let of_first = |row: Tuple| vec![row[2].clone(), row[0].clone(), row[1].clone()];
+    let mut first: Vec<Tuple> = rows(catalog, "first").into_iter().map(of_first).collect();
+    first.sort_unstable();
+    let wanted: [(&str, Vec<Tuple>, Vec<Tuple>); 3] = [
+        ("first", first, ranked.collect()),
+        ("factored", rows(catalog, "factored"), factored.collect()),
+        ("merged", rows(catalog, "merged"), merged.collect()),
+    ];
+    for (table, found, wanted) in wanted {
+        if found != wanted {
+            return Err(format!("{table}: {found:?} in place of {wanted:?}"));
+        }
+    }
+    for state in ["ranked", "sent", "before"] {
+        if rows(catalog, state).len() != counts.len() {
+            return Err(format!("{state}: {:?}", rows(catalog, state)));
+        }
+    }
+    Ok(())
+}
+
+/// Rows of the table that counts are merged into.
+const BEFORE: [(i32, i64); 2] = [(1, 100), (9, 200)];
+
+fn factor_of(meter: i32) -> i64 {
+    i64::from(10 + meter % 2)
+}
+
 /// Counts of readings per meter, and of meters per count with the least of them: rows that are taken back.
 fn run_running(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
     let catalog = Catalog::open_or_create(context).map_err(|error| error.to_string())?;
+    create_numbers(&catalog, "factors", (0..4).map(|meter| (meter, factor_of(meter))))?;
+    create_numbers(&catalog, "merged", BEFORE.into_iter())?;
     let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(5));
     let source =
         GeneratorSource::new(reading_columns(), |n| (n < READINGS).then(|| random_reading(5, n, 4, 0)));
@@ -95,6 +208,7 @@ fn run_running(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
     let spread = [Aggregate::count().named("meters"), Aggregate::min("meter"), Aggregate::sum("meter")];
     let of_counts = counts.running(running(vec![1], spread.to_vec(), "spreads"));
     of_counts.to_table(ToTable::upsert("spread").key(&["count"]));
+    follow_counts(&counts);
     topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;
     Ok(catalog)
 }
@@ -107,6 +221,7 @@ fn verify_running(pool: &Arc<Pool>) -> Result<(), String> {
         let Value::Int(meter) = reading[0] else { return Err(format!("meter {}", reading[0])) };
         *counts.entry(meter).or_insert(0_i64) += 1;
     }
+    verify_followed(&catalog, &counts)?;
     for (meter, count) in &counts {
         let (meters, least, sum) = spread.entry(*count).or_insert((0_i64, *meter, 0_i64));
         (*meters, *least, *sum) = (*meters + 1, (*least).min(*meter), *sum + i64::from(*meter));

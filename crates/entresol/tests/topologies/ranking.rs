@@ -315,7 +315,10 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
             "INSERT INTO latest SELECT DISTINCT ON (feeder) feeder, at, meter FROM reading".to_owned(),
             "a ranking of a stream without ORDER BY",
         ),
-        (format!("{stream}; INSERT INTO last SELECT p.meter, at, p.place, kw FROM s JOIN places p ON p.meter = s.meter"), "JOIN of ranked rows that change"),
+        (
+            format!("{stream}; INSERT INTO last SELECT p.meter, at, p.place, kw FROM s JOIN places p ON p.meter = s.meter"),
+            "INSERT INTO last of ranked rows that change",
+        ),
         (
             format!("{stream}; INSERT INTO first SELECT meter, window_start, max(kw) FROM TUMBLE(s, at, INTERVAL '1 hour')
                 GROUP BY meter, window_start"),

@@ -417,13 +417,25 @@ fn what_changes_is_refused_where_it_cannot_be_taken_back() {
             "a table whose key is the columns of GROUP BY",
         ),
         (
-            "INSERT INTO t SELECT meter, count(*) FROM reading GROUP BY meter ON CONFLICT (meter) DO NOTHING".to_owned(),
-            "the rows of table t of results of an aggregate without a window",
+            format!("{expired}MERGE INTO t USING s ON t.meter = s.meter WHEN MATCHED THEN UPDATE SET n = t.n + s.n"),
+            "a change of the rows of table t of the results of groups that state_ttl ends",
         ),
-        (format!("{stream}INSERT INTO t SELECT s.meter, s.n FROM s JOIN account a ON a.id = s.meter"), "JOIN of results of an aggregate"),
         (
-            format!("{stream}INSERT INTO t SELECT meter, n FROM (SELECT *, row_number() OVER (PARTITION BY meter ORDER BY n) AS p FROM s) r WHERE p = 1"),
-            "a ranking of results of an aggregate",
+            format!("{expired}INSERT INTO t SELECT s.meter, s.n FROM s JOIN account a ON a.id = s.meter"),
+            "JOIN of the results of groups that state_ttl ends",
+        ),
+        (
+            format!("{stream}INSERT INTO t SELECT s.meter, s.n FROM s JOIN reading r ON r.meter = s.meter AND r.at = s.at"),
+            "JOIN of results of an aggregate",
+        ),
+        (
+            format!("{stream}INSERT INTO t SELECT meter, n FROM s MATCH_RECOGNIZE (PARTITION BY meter ORDER BY at
+                MEASURES last(n) AS n PATTERN (a) WITHIN INTERVAL '1 hour' DEFINE a AS n > 1)"),
+            "of results of an aggregate",
+        ),
+        (
+            format!("{expired}INSERT INTO t SELECT meter, n FROM (SELECT *, row_number() OVER (PARTITION BY meter ORDER BY n) AS p FROM s) r WHERE p = 1"),
+            "a ranking of the results of groups that state_ttl ends",
         ),
         (
             format!("{expired}INSERT INTO t SELECT n, count(*) FROM s GROUP BY n ON CONFLICT (meter) DO UPDATE SET n = EXCLUDED.n"),

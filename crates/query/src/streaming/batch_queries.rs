@@ -12,6 +12,8 @@
 //! snapshot with what the transaction writes, as in a join by key. Cost: a physical plan for each batch, and what it
 //! reads: all rows of a table without an index that fits, as EXPLAIN TOPOLOGY shows.
 //!
+//! Of rows that are taken back, what was sent for each is stored, and is taken back with it.
+//!
 //! Memory: the results for one batch, at most [`RESULTS_BYTES_MAX`], reserved as that of queries until the next batch.
 
 use crate::error::{Error, Result, as_stream_error};
@@ -21,6 +23,7 @@ use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::filled_relations::FilledRelation;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
+use crate::streaming::replaced::ReplacedBy;
 use crate::streaming::windows::Windows;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::{CastOptions, cast_with_options, interleave_record_batch};
@@ -98,6 +101,26 @@ impl<'p> BatchNode<'p> {
             BatchNode::Projection(projection) | BatchNode::Unnest(_, projection) => &projection.input,
             BatchNode::Join(join, false) => &join.left,
             BatchNode::Join(join, true) => &join.right,
+        }
+    }
+
+    /// Tells whether a row of the stream has one row at most.
+    fn has_one_row(&self) -> bool {
+        match self {
+            BatchNode::Filter(_) | BatchNode::Projection(_) => true,
+            BatchNode::Unnest(..) => false,
+            BatchNode::Join(join, _) => {
+                is_asof(join)
+                    || matches!(
+                        join.join_type,
+                        JoinType::LeftSemi
+                            | JoinType::LeftAnti
+                            | JoinType::LeftMark
+                            | JoinType::RightSemi
+                            | JoinType::RightAnti
+                            | JoinType::RightMark
+                    )
+            }
         }
     }
 
@@ -190,8 +213,8 @@ impl Translator<'_> {
     pub(crate) fn batch_node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
         let node = BatchNode::of(plan)?;
         let flow = self.node(node.input())?;
-        flow.check_appended(node.name())?;
         flow.check_closed()?;
+        let state_table = self.sent_rows_of(&flow, plan, node.name())?;
         let planned = node.input().schema();
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
@@ -229,14 +252,28 @@ impl Translator<'_> {
         let query = Arc::new(BoundPlan::new(query, state_of_thread(state))?);
         self.queries.push(Arc::clone(&query));
         let memory = query.memory(&name);
-        let stream = flow.stream.apply(results, BatchQuery { name, query, rows, schema, memory });
+        let is_numbered = state_table.is_some();
+        let kept = (0..stored.len().min(results.len())).take_while(|at| places.get(at) == Some(at)).count();
+        let kept = if kept == stored.len() { kept } else { 0 };
+        let operator = BatchQuery { name, query, rows, schema, is_numbered, memory };
+        let stream = match state_table {
+            Some(table) => flow.stream.record_sent(results, kept, &table, operator),
+            None => flow.stream.apply(results, operator),
+        };
         let place = |column: usize| places.get(&column).copied();
+        let replaced = flow.replaced.as_ref().map(|replaced| {
+            if node.has_one_row() {
+                replaced.projected(place, Vec::new())
+            } else {
+                ReplacedBy::without_key(replaced.by)
+            }
+        });
         let windows = flow.windows.and_then(|windows| {
             let (time, start) = (place(windows.time)?, windows.start.and_then(place));
             Some(Windows { time, start, end: windows.end.and_then(place), ..windows })
         });
         let event_time = flow.event_time.and_then(|at| Some(EventTime { column: place(at.column)?, ..at }));
-        Ok(Flow { stream, windows, event_time, replaced: None })
+        Ok(Flow { stream, windows, event_time, replaced })
     }
 }
 
@@ -266,6 +303,8 @@ struct BatchQuery {
     rows: FilledRelation,
     /// Columns of the results.
     schema: SchemaRef,
+    /// True if the number of its row is sent behind the columns of each result.
+    is_numbered: bool,
     /// Of the results for the last batch.
     memory: MemoryReservation,
 }
@@ -309,9 +348,16 @@ impl BatchQuery {
         let options = CastOptions { safe: false, ..CastOptions::default() };
         let columns = rows.columns().iter().zip(self.schema.fields());
         let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
-        let columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut schema = Arc::clone(&self.schema);
+        if self.is_numbered {
+            columns.push(Arc::clone(rows.column(self.schema.fields().len())));
+            let number = Arc::new(Field::new(ROW_NUMBER, ArrowType::Int64, false));
+            let fields = schema.fields().iter().cloned().chain([number]);
+            schema = Arc::new(Schema::new(fields.collect::<Vec<_>>()));
+        }
         let count = RecordBatchOptions::new().with_row_count(Some(rows.num_rows()));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &count)?)
+        Ok(RecordBatch::try_new_with_options(schema, columns, &count)?)
     }
 }
 

@@ -13,7 +13,7 @@ use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
-use crate::streaming::replaced::{RankingOfStep, ReplacedBy, check_replaced};
+use crate::streaming::replaced::{RankingOfStep, ReplacedBy, check_merged, check_replaced};
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -51,6 +51,8 @@ struct KeyedStream {
     /// Its columns, and behind them those of `on`: the key.
     stream: Stream,
     on: Vec<String>,
+    /// Column of the flow that each of them is, if it is one.
+    plain: Vec<Option<usize>>,
     /// Number of columns before the key.
     left: usize,
     table: Arc<Table>,
@@ -253,10 +255,19 @@ impl<'t> Translator<'t> {
         let LogicalPlan::Join(join) = projection.input.as_ref() else { return Err(by_key()) };
         let keyed = self.keyed(join)?;
         keyed.flow.check_closed()?;
-        keyed.flow.check_appended(&format!("the rows of table {}", table.name()))?;
         if join.filter.is_some() || keyed.table.name() != table.name() {
             return Err(by_key());
         }
+        let state_table = match &keyed.flow.replaced {
+            None => None,
+            Some(replaced) => {
+                keyed.flow.check_whole(&format!("a change of the rows of table {}", table.name()))?;
+                check_merged(replaced, table, &keyed.plain)?;
+                Some(
+                    self.state_table_of(plan, &format!("rows of {} before changes are merged", table.name())),
+                )
+            }
+        };
         // The columns of the join among those of the stream, its copy of the key, and the table.
         let width = keyed.stream.columns().len();
         let visible = table.schema().visible_columns();
@@ -288,6 +299,7 @@ impl<'t> Translator<'t> {
             table: table.name().to_owned(),
             on: keyed.on.clone(),
             action: compute(action, &ArrowType::Int32)?,
+            state_table,
             values: values.collect::<Result<_>>()?,
         });
         Ok(())
@@ -356,6 +368,19 @@ impl<'t> Translator<'t> {
     pub(crate) fn state_table_of(&mut self, plan: &LogicalPlan, operator: &str) -> String {
         let meaning = format!("{}\n{operator}", self.meaning(plan));
         self.state_table_named(meaning, operator)
+    }
+
+    /// Table of what is sent for each row by a node that reads tables, if rows are taken back.
+    pub(crate) fn sent_rows_of(
+        &mut self,
+        flow: &Flow,
+        plan: &LogicalPlan,
+        by: &str,
+    ) -> Result<Option<String>> {
+        flow.check_whole(by)?;
+        let is_recorded = flow.replaced.is_some();
+        Ok(is_recorded
+            .then(|| self.state_table_of(plan, &format!("rows that {by} has sent for those of changes"))))
     }
 
     /// Adds a table that the last operator with state has beside its own.
@@ -562,7 +587,7 @@ impl<'t> Translator<'t> {
             let column = Column { name: format!("left_{at}"), ..column.clone() };
             read.push((column, Box::new(ColumnExpression(at))));
         }
-        let mut on = Vec::new();
+        let (mut on, mut plain) = (Vec::new(), Vec::new());
         for &key in schema.key() {
             let key = &schema.columns()[key];
             let is_key = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == key.name);
@@ -573,12 +598,13 @@ impl<'t> Translator<'t> {
                 columns.expression(&self.planned.state, left, &arrow_type(key.data_type, "UTC"))?;
             read.push((column, Box::new(expression)));
             on.push(name);
+            plain.push(plain_column(left, &columns));
         }
         if join.on.len() != on.len() {
             return Err(by_key());
         }
         let (stream, left) = (flow.stream.project(read), left.len());
-        Ok(KeyedStream { flow, stream, on, left, table })
+        Ok(KeyedStream { flow, stream, on, plain, left, table })
     }
 
     /// Tells whether a join is of a stream with a table, by the whole key of that.
@@ -601,10 +627,10 @@ impl<'t> Translator<'t> {
     /// Join of a stream with a table by its key.
     fn join(&mut self, join: &Join) -> Result<Flow> {
         let kind = if join.join_type == JoinType::Left { JoinKind::Left } else { JoinKind::Inner };
-        let KeyedStream { flow, stream, on, left, table } = self.keyed(join)?;
-        flow.check_appended("JOIN")?;
+        let KeyedStream { flow, stream, on, left, table, .. } = self.keyed(join)?;
+        let state_table = self.sent_rows_of(&flow, &LogicalPlan::Join(join.clone()), "JOIN")?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
-        let joined = stream.lookup_join_all(table.name(), &on, kind);
+        let joined = stream.lookup_join_all(table.name(), &on, kind, state_table.as_deref());
         let right = left + on.len();
         let both = (0..left).chain(right..joined.columns().len());
         let fields = join.schema.fields();

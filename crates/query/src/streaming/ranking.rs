@@ -7,7 +7,7 @@
 //! | others | at the commit, if their rank has changed |
 //!
 //! Rows of the last kind are taken back when another row gets their rank: their partition and rank are the key of the table
-//! that they are written into. What cannot take rows back is refused.
+//! that they are written into. They may be ranked by results that change themselves. What cannot take rows back is refused.
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
@@ -49,6 +49,16 @@ impl Flow {
         match self.replaced.as_ref().map(|replaced| replaced.by) {
             Some(Replacement::Running { .. } | Replacement::Ranking) => Ok(()),
             _ => self.check_appended(by),
+        }
+    }
+
+    /// Refuses the same, and results that stay when their group is over: a group that begins anew would count twice.
+    pub(crate) fn check_whole(&self, by: &str) -> Result<()> {
+        match self.replaced.as_ref().map(|replaced| replaced.by) {
+            Some(Replacement::Running { expires: true }) => Err(Error::unsupported(format!(
+                "{by} of the results of groups that state_ttl ends: a group that begins anew would count twice"
+            ))),
+            _ => self.check_retracted(by),
         }
     }
 }
@@ -134,7 +144,7 @@ impl Translator<'_> {
 
     /// Stream of ranked rows: its columns, and the rank.
     fn ranked(&mut self, flow: Flow, planned: &DFSchema, ranking: &PlannedRanking<'_>) -> Result<Flow> {
-        flow.check_appended("a ranking")?;
+        flow.check_whole("a ranking")?;
         if ranking.order.is_empty() {
             return Err(Error::unsupported("a ranking of a stream without ORDER BY"));
         }
@@ -157,7 +167,8 @@ impl Translator<'_> {
                 "PARTITION BY of an expression in a ranking of a stream without windows: compute it as a column before",
             ));
         }
-        let state_table = self.state_table_of(ranking.plan, &describe(ranking, &emission));
+        let of = if flow.replaced.is_some() { " of changes, with all rows" } else { "" };
+        let state_table = self.state_table_of(ranking.plan, &(describe(ranking, &emission) + of));
         let late = self.step.and_then(|step| step.late.table.clone()).filter(|_| !self.aggregates);
         (self.ranking.is_there, self.ranking.is_at_commit) = (true, is_at_commit);
         let is_edge = |column: &usize| {

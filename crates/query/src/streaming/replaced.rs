@@ -120,6 +120,21 @@ impl ReplacedBy {
     }
 }
 
+/// Checks that a MERGE finds rows that are taken back by the columns of the stream that ON compares with the key, of which
+/// those are missing that are none.
+pub(crate) fn check_merged(replaced: &ReplacedBy, table: &Table, on: &[Option<usize>]) -> Result<()> {
+    let from: Option<Vec<usize>> = on.iter().copied().collect();
+    if from.is_some_and(|from| replaced.is_key(&from)) {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!(
+        "a change of the rows of table {} by {}, other than by a key that is {}",
+        table.name(),
+        replaced.by.rows(),
+        replaced.by.key(!replaced.one_of.is_empty())
+    )))
+}
+
 /// Checks that rows that replace each other have their key in a table.
 pub(crate) fn check_replaced(
     replaced: Option<&ReplacedBy>,

@@ -73,7 +73,7 @@ impl Translator<'_> {
         if let Some(windows) = flow.windows.filter(|windows| !windows.is_of_results) {
             return Err(no_window(Some(windows.kind)));
         }
-        check_input(&flow)?;
+        flow.check_whole("GROUP BY")?;
         let life = self.life_of_groups(&flow)?;
         let is_distinct = aggregate.aggr_expr.is_empty() && flow.replaced.is_none();
         let interval = emit.of_running(flow.replaced.is_none() && life.is_none() && !is_distinct)?;
@@ -220,16 +220,6 @@ fn place(expr: &Expr, aggregate: &AggregatePlan) -> Option<usize> {
     match expr {
         Expr::Column(column) => aggregate.input.schema().index_of_column(column).ok(),
         _ => None,
-    }
-}
-
-/// Refuses rows that replace each other without being taken back, and results that stay when their group is over.
-fn check_input(flow: &Flow) -> Result<()> {
-    match flow.replaced.as_ref().map(|replaced| replaced.by) {
-        Some(Replacement::Running { expires: true }) => Err(Error::unsupported(
-            "GROUP BY of the results of groups that state_ttl ends: a group that begins anew would count twice",
-        )),
-        _ => flow.check_retracted("GROUP BY"),
     }
 }
 

@@ -10,7 +10,7 @@ use crate::UTC;
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use crate::operators::{Context, Operator, Output, current_of, extends};
-use arrow_array::{RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take;
 use entresol_tables::{Column, StoredRows, Table, Value, arrow_schema, rows_of};
@@ -33,6 +33,8 @@ pub(crate) struct LookupJoin {
     /// Table columns to add.
     pub(crate) added: Vec<usize>,
     pub(crate) kind: JoinKind,
+    /// True if the number of its tuple is behind the columns of each row.
+    pub(crate) is_numbered: bool,
     /// Columns of the output.
     pub(crate) schema: SchemaRef,
 }
@@ -72,7 +74,10 @@ impl Operator for LookupJoin {
         };
         let left = batch.rows().columns().iter().map(|column| take(column, &places, None));
         let right = added.columns().iter().map(|column| take(column, &found, None));
-        let columns = left.chain(right).collect::<Result<Vec<_>, _>>();
+        let numbers = self.is_numbered.then(|| -> ArrayRef {
+            Arc::new(Int64Array::from_iter_values(places.values().iter().map(|place| i64::from(*place))))
+        });
+        let columns = left.chain(right).chain(numbers.map(Ok)).collect::<Result<Vec<_>, _>>();
         let joined = columns.and_then(|columns| {
             let options = RecordBatchOptions::new().with_row_count(Some(places.len()));
             RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options)

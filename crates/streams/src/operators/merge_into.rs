@@ -5,6 +5,8 @@
 //! - Rows are looked up together, through the topology's transaction, which sees its own writes. A NULL in the key
 //!   matches no row.
 //! - The action of each tuple says whether its row is written or deleted; the values are those of the row.
+//! - Of tuples that are taken back each key has at most one at a time; the table is at each commit what those that are there
+//!   make of it ([`super::merged_rows`]).
 //! - Stateless between batches.
 
 use crate::element::Batch;
@@ -12,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::expression::{Expression, evaluate};
 use crate::operators::group_index::GroupIndex;
 use crate::operators::lookup_join::LookupJoin;
+use crate::operators::merged_rows::{Found, MergedRows, visible_rows};
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
@@ -20,6 +23,8 @@ use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::take::take_record_batch;
+use entresol_tables::{BatchBuilder, Column, Row, Value, rows_of};
+use std::collections::HashMap;
 
 /// Changes of a table by expressions; see [`crate::Stream::merge_into`].
 pub struct MergeInto {
@@ -29,6 +34,9 @@ pub struct MergeInto {
     pub on: Vec<String>,
     /// INT expression: [`MergeInto::NOTHING`], [`MergeInto::WRITE`] or [`MergeInto::DELETE`]; NULL is nothing.
     pub action: Box<dyn Expression>,
+    /// Table of the rows as they were before, which only this operator may write: of a stream whose tuples are taken back,
+    /// which has each key at most once at a time.
+    pub state_table: Option<String>,
     /// Values of the row for each visible column of the table; to delete a row, those of its key.
     pub values: Vec<Box<dyn Expression>>,
 }
@@ -51,6 +59,16 @@ pub(crate) struct MergeIntoOperator {
     /// Columns of the rows.
     pub(crate) schema: SchemaRef,
     pub(crate) write: ToTableOperator,
+    /// Rows as they were before, if tuples are taken back.
+    pub(crate) merged: Option<MergedRows>,
+}
+
+/// Changes of a batch of tuples, each joined with its row.
+struct Changes {
+    /// Action of each tuple.
+    actions: Vec<i32>,
+    /// Values of the tuples that change something.
+    values: RecordBatch,
 }
 
 impl MergeIntoOperator {
@@ -84,28 +102,150 @@ impl MergeIntoOperator {
         let mut joined = Output::default();
         self.lookup.batch(context, &rows.into(), &mut joined)?;
         for batch in joined.batches {
-            let rows = batch.rows();
-            let actions = evaluate(&self.name, &mut *self.action, rows)?;
-            let Some(actions) = actions.as_primitive_opt::<Int32Type>() else {
-                let reason = format!("actions of type {}", actions.data_type());
-                return Err(Error::Tuple { operator: self.name.clone(), reason });
-            };
-            let is_change = |action: Option<i32>| action.is_some_and(|action| action != MergeInto::NOTHING);
-            let changes: BooleanArray = actions.iter().map(|action| Some(is_change(action))).collect();
-            let deletes = actions.iter().filter(|action| is_change(*action));
-            let deletes: Vec<bool> = deletes.map(|action| action == Some(MergeInto::DELETE)).collect();
-            if deletes.is_empty() {
-                continue;
+            let Changes { actions, values } = self.changes(batch.rows())?;
+            let changing = actions.into_iter().filter(|action| *action != MergeInto::NOTHING);
+            let deletes: Vec<bool> = changing.map(|action| action == MergeInto::DELETE).collect();
+            if !deletes.is_empty() {
+                self.write.write_changes(context, values, deletes, output)?;
             }
-            // Values are computed where there is a change: others may have none, as 1 / 0.
-            let rows = filter_record_batch(rows, &changes).map_err(|error| self.refused(&error))?;
-            let values = self.values.iter_mut().map(|value| evaluate(&self.name, &mut **value, &rows));
-            let values = values.collect::<Result<Vec<_>>>()?;
-            let rows = RecordBatch::try_new(self.schema.clone(), values);
-            let rows = rows.map_err(|error| self.refused(&error))?;
-            self.write.write_changes(context, rows, deletes, output)?;
         }
         Ok(())
+    }
+
+    /// Changes that joined rows make.
+    fn changes(&mut self, rows: &RecordBatch) -> Result<Changes> {
+        let actions = evaluate(&self.name, &mut *self.action, rows)?;
+        let Some(actions) = actions.as_primitive_opt::<Int32Type>() else {
+            let reason = format!("actions of type {}", actions.data_type());
+            return Err(Error::Tuple { operator: self.name.clone(), reason });
+        };
+        let actions: Vec<i32> = actions.iter().map(|action| action.unwrap_or(MergeInto::NOTHING)).collect();
+        let is_change: BooleanArray =
+            actions.iter().map(|action| Some(*action != MergeInto::NOTHING)).collect();
+        if is_change.true_count() == 0 {
+            return Ok(Changes { actions, values: RecordBatch::new_empty(self.schema.clone()) });
+        }
+        // Values are computed where there is a change: others may have none, as 1 / 0.
+        let rows = filter_record_batch(rows, &is_change).map_err(|error| self.refused(&error))?;
+        let values = self.values.iter_mut().map(|value| evaluate(&self.name, &mut **value, &rows));
+        let values = values.collect::<Result<Vec<_>>>()?;
+        let values = RecordBatch::try_new(self.schema.clone(), values);
+        Ok(Changes { actions, values: values.map_err(|error| self.refused(&error))? })
+    }
+
+    /// Merges changes: each key has the row that the tuple makes which is there now, if any, of the row before.
+    fn merge_changes(
+        &mut self,
+        merged: &MergedRows,
+        context: &Context<'_>,
+        batch: &Batch,
+        output: &mut Output,
+    ) -> Result<()> {
+        let keys = batch.rows().project(&self.lookup.on).map_err(|error| self.refused(&error))?;
+        // Per key, the tuple that is inserted, if there is one.
+        let (mut places, mut inserted): (HashMap<Row, usize>, Vec<Option<u32>>) = Default::default();
+        let (mut distinct, mut without_key): (Vec<Row>, Vec<u32>) = Default::default();
+        for (at, key) in rows_of(&keys)?.into_iter().enumerate() {
+            let is_new = batch.retracted().is_none_or(|retracted| !retracted.value(at));
+            if key.iter().any(Value::is_null) {
+                without_key.extend(is_new.then_some(at as u32));
+                continue;
+            }
+            let place = *places.entry(key).or_insert_with_key(|key| {
+                distinct.push(key.clone());
+                inserted.push(None);
+                distinct.len() - 1
+            });
+            if is_new {
+                inserted[place] = Some(at as u32);
+            }
+        }
+        if !without_key.is_empty() {
+            let rows = take_record_batch(batch.rows(), &UInt32Array::from(without_key));
+            self.merge(context, rows.map_err(|error| self.refused(&error))?, output)?;
+        }
+        let tx = context.transaction()?;
+        let found = merged.find(tx, &self.write.table, &distinct)?;
+        let made = self.made_of(merged, batch.rows(), (&distinct, &inserted, &found))?;
+        let all = distinct.iter().cloned().zip(found).zip(made);
+        let mut all: Vec<(Row, Found, Option<Row>)> =
+            all.map(|((key, found), made)| (key, found, made)).collect();
+        self.write_made(merged, context, &all, output)?;
+        // What the table has of a row may be another form of it, as a CHAR with its blanks.
+        let stored = visible_rows(tx, &self.write.table, &distinct)?;
+        all.iter_mut().zip(stored).for_each(|((.., made), stored)| *made = stored);
+        merged.store(tx, &all)
+    }
+
+    /// Row of each key that its inserted tuple makes of the row before; without one the row before.
+    fn made_of(
+        &mut self,
+        merged: &MergedRows,
+        tuples: &RecordBatch,
+        (keys, inserted, found): (&[Row], &[Option<u32>], &[Found]),
+    ) -> Result<Vec<Option<Row>>> {
+        let mut made: Vec<Option<Row>> = found.iter().map(|found| found.before.clone()).collect();
+        let places: Vec<usize> = (0..keys.len()).filter(|place| inserted[*place].is_some()).collect();
+        if places.is_empty() {
+            return Ok(made);
+        }
+        let visible = self.visible_columns();
+        let mut before = BatchBuilder::new(&visible, places.len());
+        for &place in &places {
+            let nothing = vec![Value::Null; visible.len()];
+            let row = found[place].before.as_ref().unwrap_or(&nothing);
+            before.push(row).map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
+        }
+        let tuples = take_record_batch(tuples, &inserted.iter().flatten().copied().collect::<UInt32Array>());
+        let tuples = tuples.map_err(|error| self.refused(&error))?;
+        let columns = tuples.columns().iter().chain(before.finish().columns()).cloned().collect();
+        let joined = RecordBatch::try_new(self.lookup.schema.clone(), columns);
+        let Changes { actions, values } = self.changes(&joined.map_err(|error| self.refused(&error))?)?;
+        let mut values = rows_of(&values)?.into_iter();
+        for (place, action) in places.into_iter().zip(actions) {
+            let value = if action == MergeInto::NOTHING { None } else { values.next() };
+            if action == MergeInto::DELETE {
+                made[place] = None;
+            } else if let Some(row) = value {
+                if merged.key_of(&row) != keys[place] {
+                    let reason = "a row that may be taken back inserts one with another key than that of ON";
+                    return Err(Error::Tuple { operator: self.name.clone(), reason: reason.to_owned() });
+                }
+                made[place] = found[place].with_changes_of_others(Some(row));
+            }
+        }
+        Ok(made)
+    }
+
+    /// Visible columns of the table, which may all be NULL.
+    fn visible_columns(&self) -> Vec<Column> {
+        let nullable = |column: &Column| Column { nullable: true, ..column.clone() };
+        self.write.table.schema().visible_columns().iter().map(nullable).collect()
+    }
+
+    /// Writes the rows that differ from those of the table.
+    fn write_made(
+        &self,
+        merged: &MergedRows,
+        context: &Context<'_>,
+        all: &[(Row, Found, Option<Row>)],
+        output: &mut Output,
+    ) -> Result<()> {
+        let (mut rows, mut deletes) = (BatchBuilder::new(&self.visible_columns(), all.len()), Vec::new());
+        for (key, found, made) in all.iter().filter(|(_, found, made)| found.current != *made) {
+            let row = made.clone().unwrap_or_else(|| merged.row_of_key(key));
+            deletes.push(made.is_none());
+            let added = rows.push(&row);
+            added.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
+            debug_assert!(
+                found.current.is_some() || made.is_some(),
+                "a row that is not there is not deleted"
+            );
+        }
+        if deletes.is_empty() {
+            return Ok(());
+        }
+        self.write.write_changes(context, rows.finish(), deletes, output)
     }
 }
 
@@ -115,19 +255,30 @@ impl Operator for MergeIntoOperator {
     }
 
     fn takes_each_tuple_alone(&self) -> bool {
-        true
+        self.merged.is_none()
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
+        if let Some(merged) = self.merged.take() {
+            let done = self.merge_changes(&merged, context, batch, output);
+            self.merged = Some(merged);
+            return done;
+        }
         let rounds = self.rounds(batch.rows()).map_err(|error| self.refused(&error))?;
         rounds.into_iter().try_for_each(|rows| self.merge(context, rows, output))
     }
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
+        if let Some(merged) = &self.merged {
+            merged.table.vote_commit(context.transaction()?)?;
+        }
         self.write.commit(context, output)
     }
 
     fn redefined(&mut self) -> Result<()> {
+        if let Some(merged) = &mut self.merged {
+            merged.table = current_of(&self.name, &merged.table, |old, new| old == new)?;
+        }
         // Its expressions have the columns of the table that they were made for.
         current_of(&self.name, &self.write.table, |old, new| old == new)?;
         self.lookup.redefined()?;

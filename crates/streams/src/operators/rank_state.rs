@@ -10,7 +10,7 @@
 //! # Invariants
 //!
 //! - The rows of a partition are ordered by the order of the ranking, then by their arrival. Those beyond the limit are
-//!   not stored: no later row brings them back.
+//!   not stored where no later row brings them back; where rows are taken back all are, and only the first are sent.
 //! - Between transactions a partition in DRAM equals its rows in the table. Within one, `touched` has the rows as they
 //!   were before. A slot is the number of a row in the table, and is given again when its row goes: a row that pushes
 //!   out another is one write.
@@ -66,6 +66,8 @@ pub(crate) struct RankLayout {
     pub(crate) order: Vec<RankOrder>,
     pub(crate) function: RankFunction,
     pub(crate) limit: Option<usize>,
+    /// True if rows are taken back, for which those behind them move up.
+    pub(crate) has_changes: bool,
     pub(crate) partitions_in_dram: usize,
 }
 
@@ -357,10 +359,16 @@ impl RankState {
         let convert = |converter: &RowConverter, columns: &[ArrayRef]| {
             converter.convert_columns(columns).map_err(|error| self.failed(&error))
         };
+        // A row that is taken back is found by its values, as they are in a key too.
+        let rows = if self.layout.has_changes {
+            convert(&self.rows, &batch.columns().iter().map(normalized).collect::<Vec<_>>())
+        } else {
+            convert(&self.rows, batch.columns())
+        };
         Ok(RankedBatch {
             keys: if keys.is_empty() { None } else { Some(convert(&self.keys, &keys)?) },
             orders: convert(&self.orders, &orders)?,
-            rows: convert(&self.rows, batch.columns())?,
+            rows: rows?,
         })
     }
 
@@ -383,6 +391,27 @@ impl RankState {
         }
         let key = Arc::clone(key);
         self.insert(&key, position, batch, row, time)
+    }
+
+    /// Takes a row of a batch back: the first that came of those that equal it.
+    pub(crate) fn remove(&mut self, tx: &Transaction, batch: &RankedBatch, row: usize) -> Result<()> {
+        self.fetch(tx, batch.key(row))?;
+        let (order, values) = (batch.orders.row(row), batch.rows.row(row));
+        let found = self.recent.get_key_value(batch.key(row)).and_then(|(key, rows)| {
+            let first = rows.partition_point(|other| &*other.order < order.data());
+            let alike = rows[first..].iter().take_while(|other| *other.order == *order.data());
+            let place = alike.into_iter().position(|other| other.row.row() == values)?;
+            Some((Arc::clone(key), first + place))
+        });
+        let Some((key, place)) = found else {
+            return Err(self.refused("a row is taken back that was not ranked".to_owned()));
+        };
+        self.touch(&key);
+        if let Some(rows) = self.recent.get_mut(&key) {
+            let removed = rows.remove(place);
+            self.bytes -= removed.bytes();
+        }
+        Ok(())
     }
 
     fn insert(
@@ -540,15 +569,22 @@ impl RankState {
     /// Adds the rows to the output whose ranks are others than at the last commit; those that had these ranks are taken
     /// back.
     pub(crate) fn send_changes(&self, output: &mut RankedOutput) {
+        let limit = self.layout.limit.unwrap_or(usize::MAX);
         for key in &self.touched {
             let (Some(before), Some(rows)) = (self.before.get(key), self.recent.get(key)) else { continue };
-            for (at, row) in rows.iter().enumerate() {
-                match before.get(at) {
-                    Some(before) if Arc::ptr_eq(before, row) => continue,
-                    Some(before) => output.push_change(before, at as i64 + 1, true),
-                    None => {}
+            for at in 0..before.len().max(rows.len()).min(limit) {
+                let (before, row) = (before.get(at), rows.get(at));
+                if let (Some(before), Some(row)) = (before, row)
+                    && (Arc::ptr_eq(before, row) || before.row.row() == row.row.row())
+                {
+                    continue;
                 }
-                output.push(row, at as i64 + 1);
+                if let Some(before) = before {
+                    output.push_change(before, at as i64 + 1, true);
+                }
+                if let Some(row) = row {
+                    output.push(row, at as i64 + 1);
+                }
             }
         }
     }
@@ -738,9 +774,14 @@ impl RankedBatch {
 }
 
 impl RankLayout {
+    /// Number of rows of a partition that are stored, by the ranking function; none if all are.
+    fn stored_limit(&self) -> Option<usize> {
+        self.limit.filter(|_| !self.has_changes)
+    }
+
     /// Tells whether a row that comes at a position is beyond the limit.
     fn is_beyond(&self, rows: &PartitionRows, position: usize, order: &[u8]) -> bool {
-        let Some(limit) = self.limit else { return false };
+        let Some(limit) = self.stored_limit() else { return false };
         match self.function {
             RankFunction::RowNumber => position >= limit,
             RankFunction::Rank => rows.partition_point(|row| *row.order < *order) >= limit,
@@ -753,7 +794,8 @@ impl RankLayout {
 
     /// Removes the rows beyond the limit; returns them.
     fn truncate(&self, rows: &mut PartitionRows) -> PartitionRows {
-        let Some(limit) = self.limit.filter(|limit| rows.len() > *limit) else { return Vec::new() };
+        let limit = self.stored_limit().filter(|limit| rows.len() > *limit);
+        let Some(limit) = limit else { return Vec::new() };
         let end = match self.function {
             RankFunction::RowNumber => limit,
             RankFunction::Rank => rows.partition_point(|row| row.order <= rows[limit - 1].order),

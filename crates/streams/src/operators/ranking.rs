@@ -9,6 +9,7 @@
 //! - A row is late by the rows before it alone, as in windows ([`super::window_aggregate`]), so the output does not
 //!   depend on batches and transactions; that of a commit does not, at each commit.
 //! - Rows that are equal in the order are in the order in which they came.
+//! - Of a ranking that is sent at the commit, rows may be taken back: those behind them move up.
 //! - The watermark that it sends is that of the windows, or its own.
 //!
 //! State: the rows in the state table, the watermark in `streams_watermarks`, both written in the transaction. A crash
@@ -149,8 +150,12 @@ impl RankOperator {
     fn add(&mut self, context: &Context<'_>, batch: &Batch, before: EventTime) -> Result<EventTime> {
         let ranked = self.state.convert(batch.rows())?;
         let Some((time, edge)) = self.times.columns() else {
+            let tx = context.transaction()?;
             for row in 0..batch.len() {
-                self.state.add(context.transaction()?, &ranked, row, EventTime::START)?;
+                match batch.retracted() {
+                    Some(retracted) if retracted.value(row) => self.state.remove(tx, &ranked, row)?,
+                    _ => self.state.add(tx, &ranked, row, EventTime::START)?,
+                }
             }
             return Ok(before);
         };
