@@ -39,7 +39,7 @@ test: setup ## Set up, build and run all tests.
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
 	$(CARGO) test -p entresol-structures --features mutants --lib --test btree --test crash --test crash_destroy every_mutant
 
-# The same tests of crashes with a hundred times the histories: about 100 M states; and 25,000 random topologies of each of four
+# The same tests of crashes with a hundred times the histories: about 100 M states; and 25,000 random topologies of each of five
 # kinds. For the night.
 .PHONY: soak
 soak: setup ## Run the crash tests at large size and churn for eight hours; ENTRESOL_SOAK=0.1 for a tenth.

@@ -2,9 +2,10 @@
 //! subqueries of them; their rows are inserted, merged into rows that are there, or delete them. At random commits, over
 //! aborts, pauses, ALTERs, restarts and kills, each target equals its query over the rows that were read so far.
 
-use super::{Random, rows, wait_for_end};
+use super::{Random, rows};
 use entresol::{Database, Options, Session};
 use std::fmt::Write;
+use std::time::{Duration, Instant};
 
 /// Query that may be a step or be over others: of `k` and `m`, which are strings, `n` BIGINT and `c` NUMERIC.
 #[derive(Clone)]
@@ -268,7 +269,7 @@ impl Chain {
         session.execute("COMMIT").unwrap();
     }
 
-    fn drop(&self, session: &mut Session) {
+    fn remove(&self, session: &mut Session) {
         session.execute(&format!("DROP TOPOLOGY {}; DROP TABLE {}_readings", self.name, self.name)).unwrap();
         for (table, _) in &self.targets {
             session.execute(&format!("DROP TABLE {table}")).unwrap();
@@ -340,6 +341,21 @@ fn wanted(topologies: usize, seed: u64) -> (usize, Random) {
     (set("ENTRESOL_TOPOLOGIES").map_or(topologies, |topologies| topologies as usize), Random(seed))
 }
 
+/// Waits until all topologies have ended.
+fn wait_for_all(session: &mut Session) {
+    let begin = Instant::now();
+    loop {
+        let running =
+            rows(session, "SELECT name, state, error FROM entresol.topologies WHERE state <> 'ended'");
+        if running.is_empty() {
+            return;
+        }
+        let are_running = running.iter().all(|topology| topology[1] != "failed");
+        assert!(are_running && begin.elapsed() < Duration::from_secs(120), "{running:?}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
 /// Runs chains in one database, some side by side.
 fn run_chains(topologies: usize, mut random: Random) {
     let database = Database::volatile(Options::default()).unwrap();
@@ -358,10 +374,10 @@ fn run_chains(topologies: usize, mut random: Random) {
         }
         running.push((chain, create));
         if running.len() == 8 || number + 1 == topologies {
+            wait_for_all(&mut session);
             for (chain, create) in running.drain(..) {
-                wait_for_end(&mut session, &chain.name);
                 chain.compare(&mut session, &create);
-                chain.drop(&mut session);
+                chain.remove(&mut session);
             }
         }
     }
@@ -401,7 +417,7 @@ fn chains_of_steps_live_through_alterations_and_kills() {
                 session.execute(&create).unwrap_or_else(|error| panic!("{create}: {error}"));
             }
             if round == 4 {
-                wait_for_end(&mut session, "x");
+                wait_for_all(&mut session);
                 chain.compare(&mut session, &create);
                 assert!(database.check(|_| {}).unwrap().problems.is_empty());
                 break;
@@ -437,7 +453,7 @@ fn alter(session: &mut Session, random: &mut Random, columns: &mut usize) {
             format!("ALTER TABLE places ADD COLUMN more_{columns} INT")
         }
         _ => {
-            std::thread::sleep(std::time::Duration::from_millis(random.below(20) as u64));
+            std::thread::sleep(Duration::from_millis(random.below(20) as u64));
             return;
         }
     };
