@@ -117,7 +117,7 @@ fn rankings_of_results_equal_their_queries_over_aborts_and_kills() {
                             meter.cardinality = 40, feeder.cardinality = 5);
                          CREATE TABLE readings (at TIMESTAMP PRIMARY KEY, meter INT, feeder VARCHAR, kw DOUBLE);
                          CREATE TABLE busiest (feeder VARCHAR, place BIGINT, meter INT, readings BIGINT, PRIMARY KEY (feeder, place));
-                         CREATE TABLE second (readings BIGINT PRIMARY KEY, feeders BIGINT)",
+                         CREATE TABLE runners_up (readings BIGINT PRIMARY KEY, feeders BIGINT)",
                     )
                     .unwrap();
                 session
@@ -131,7 +131,7 @@ fn rankings_of_results_equal_their_queries_over_aborts_and_kills() {
                                     FROM m) p WHERE place <= 3;
                             INSERT INTO busiest SELECT * FROM r
                                 ON CONFLICT (feeder, place) DO UPDATE SET meter = EXCLUDED.meter, readings = EXCLUDED.readings;
-                            INSERT INTO second SELECT readings, count(*) FROM r WHERE place = 2 GROUP BY readings
+                            INSERT INTO runners_up SELECT readings, count(*) FROM r WHERE place = 2 GROUP BY readings
                                 ON CONFLICT (readings) DO UPDATE SET feeders = EXCLUDED.feeders;
                             ABORT WHEN (SELECT count(*) FROM CHANGES(readings) WHERE meter = 7 AND kw < 15) > 0)"
                     ))
@@ -153,7 +153,7 @@ fn rankings_of_results_equal_their_queries_over_aborts_and_kills() {
                     format!("SELECT * FROM {ranked} r ORDER BY 1, 2"),
                 ),
                 (
-                    "SELECT * FROM second ORDER BY 1".to_owned(),
+                    "SELECT * FROM runners_up ORDER BY 1".to_owned(),
                     format!(
                         "SELECT readings, count(*) FROM {ranked} r WHERE place = 2 GROUP BY readings ORDER BY 1"
                     ),

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::expression::{Expression, evaluate};
 use crate::operators::group_index::GroupIndex;
 use crate::operators::lookup_join::LookupJoin;
-use crate::operators::merged_rows::{Found, MergedRows, visible_rows};
+use crate::operators::merged_rows::{FoundRow, MergedRows, visible_rows};
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
@@ -168,7 +168,7 @@ impl MergeIntoOperator {
         let found = merged.find(tx, &self.write.table, &distinct)?;
         let made = self.made_of(merged, batch.rows(), (&distinct, &inserted, &found))?;
         let all = distinct.iter().cloned().zip(found).zip(made);
-        let mut all: Vec<(Row, Found, Option<Row>)> =
+        let mut all: Vec<(Row, FoundRow, Option<Row>)> =
             all.map(|((key, found), made)| (key, found, made)).collect();
         self.write_made(merged, context, &all, output)?;
         // What the table has of a row may be another form of it, as a CHAR with its blanks.
@@ -182,7 +182,7 @@ impl MergeIntoOperator {
         &mut self,
         merged: &MergedRows,
         tuples: &RecordBatch,
-        (keys, inserted, found): (&[Row], &[Option<u32>], &[Found]),
+        (keys, inserted, found): (&[Row], &[Option<u32>], &[FoundRow]),
     ) -> Result<Vec<Option<Row>>> {
         let mut made: Vec<Option<Row>> = found.iter().map(|found| found.before.clone()).collect();
         let places: Vec<usize> = (0..keys.len()).filter(|place| inserted[*place].is_some()).collect();
@@ -228,7 +228,7 @@ impl MergeIntoOperator {
         &self,
         merged: &MergedRows,
         context: &Context<'_>,
-        all: &[(Row, Found, Option<Row>)],
+        all: &[(Row, FoundRow, Option<Row>)],
         output: &mut Output,
     ) -> Result<()> {
         let (mut rows, mut deletes) = (BatchBuilder::new(&self.visible_columns(), all.len()), Vec::new());

@@ -29,13 +29,13 @@ pub(crate) struct MergedRows {
 }
 
 /// Row before a MERGE, and the row that it made.
-pub(crate) struct Merged {
+pub(crate) struct MergedRow {
     before: Option<Row>,
     made: Option<Row>,
 }
 
 /// Row of a key as a MERGE finds it.
-pub(crate) struct Found {
+pub(crate) struct FoundRow {
     /// Row before the MERGE.
     pub(crate) before: Option<Row>,
     /// Row of the table.
@@ -110,14 +110,14 @@ impl MergedRows {
     }
 
     /// Rows of keys as the MERGE finds them.
-    pub(crate) fn find(&self, tx: &Transaction, target: &Table, keys: &[Row]) -> Result<Vec<Found>> {
+    pub(crate) fn find(&self, tx: &Transaction, target: &Table, keys: &[Row]) -> Result<Vec<FoundRow>> {
         let (stored, current) = (self.table.get_many(tx, keys)?, visible_rows(tx, target, keys)?);
         Ok(stored.into_iter().zip(current).map(|(stored, current)| self.found(stored, current)).collect())
     }
 
-    fn found(&self, stored: Option<Row>, current: Option<Row>) -> Found {
-        let Some(Merged { before, made }) = stored.map(|row| self.merged(&row)) else {
-            return Found { before: current.clone(), current, is_stored: false, inserted: None };
+    fn found(&self, stored: Option<Row>, current: Option<Row>) -> FoundRow {
+        let Some(MergedRow { before, made }) = stored.map(|row| self.merged(&row)) else {
+            return FoundRow { before: current.clone(), current, is_stored: false, inserted: None };
         };
         let mut inserted = None;
         let before = match (before, made, &current) {
@@ -134,21 +134,21 @@ impl MergedRows {
             }
             (_, _, current) => current.clone(),
         };
-        Found { before, current, is_stored: true, inserted }
+        FoundRow { before, current, is_stored: true, inserted }
     }
 
     /// Rows that a row of the state table says.
-    fn merged(&self, row: &Row) -> Merged {
+    fn merged(&self, row: &Row) -> MergedRow {
         let (keys, others) = (self.key.len(), self.others.len());
         let of = |is_there: usize, first: usize| {
             let is_there = row[keys + is_there] == Value::Boolean(true);
             is_there.then(|| self.row(&row[..keys], &row[first..first + others]))
         };
-        Merged { before: of(0, keys + 2), made: of(1, keys + 2 + others) }
+        MergedRow { before: of(0, keys + 2), made: of(1, keys + 2 + others) }
     }
 
     /// Stores what the MERGE has made of keys; forgets those that are as they were before.
-    pub(crate) fn store(&self, tx: &Transaction, made: &[(Row, Found, Option<Row>)]) -> Result<()> {
+    pub(crate) fn store(&self, tx: &Transaction, made: &[(Row, FoundRow, Option<Row>)]) -> Result<()> {
         let visible = self.table.schema().visible_columns();
         let mut written = BatchBuilder::new(visible, made.len());
         let mut deleted = BatchBuilder::new(&visible[..self.key.len()], made.len());
@@ -181,7 +181,7 @@ impl MergedRows {
     }
 }
 
-impl Found {
+impl FoundRow {
     /// Row that the MERGE makes, with the columns that others have changed in one that it has inserted.
     pub(crate) fn with_changes_of_others(&self, made: Option<Row>) -> Option<Row> {
         let (Some(inserted), Some(current)) = (&self.inserted, &self.current) else { return made };

@@ -84,7 +84,7 @@ impl Hasher for StoredHasher {
 }
 
 /// Rows that are stored for the tuples of a batch.
-struct Stored {
+struct StoredCopies {
     rows: RecordBatch,
     /// Rows of each tuple that is stored, those of a copy together and the oldest copy first.
     of_tuples: HashMap<Box<[u8]>, VecDeque<Vec<u32>>>,
@@ -136,7 +136,7 @@ impl SentRows {
     }
 
     /// Reads the rows of all tuples with these hash codes.
-    fn read(&self, tx: &Transaction, hashes: &[i64]) -> Result<Stored> {
+    fn read(&self, tx: &Transaction, hashes: &[i64]) -> Result<StoredCopies> {
         let mut next: HashMap<i64, (i64, i64)> = HashMap::new();
         let mut read: Vec<RecordBatch> = Vec::new();
         for &hash in hashes {
@@ -163,7 +163,7 @@ impl SentRows {
             (*next_place, *next_copy) = ((*next_place).max(place + 1), (*next_copy).max(copy + 1));
         }
         let of_tuples = copies_of.into_iter().map(|(key, copies)| (key, copies.into_values().collect()));
-        Ok(Stored { of_tuples: of_tuples.collect(), rows, next })
+        Ok(StoredCopies { of_tuples: of_tuples.collect(), rows, next })
     }
 
     /// Takes back what was sent for tuples, and removes it.
@@ -171,7 +171,7 @@ impl SentRows {
         &self,
         tx: &Transaction,
         tuples: &RecordBatch,
-        stored: &mut Stored,
+        stored: &mut StoredCopies,
         output: &mut Output,
     ) -> Result<()> {
         let mut gone: Vec<u32> = Vec::new();
@@ -199,7 +199,7 @@ impl SentRows {
         &mut self,
         context: &Context<'_>,
         (tuples, hashes): (&RecordBatch, &[i64]),
-        stored: &mut Stored,
+        stored: &mut StoredCopies,
         output: &mut Output,
     ) -> Result<()> {
         let mut computed = Output::default();
