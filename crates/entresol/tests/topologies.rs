@@ -24,6 +24,8 @@ mod deferred_views;
 mod dependents;
 #[path = "topologies/emission.rs"]
 mod emission;
+#[path = "topologies/envelopes.rs"]
+mod envelopes;
 #[path = "topologies/examples.rs"]
 mod examples;
 #[path = "topologies/files.rs"]

@@ -119,6 +119,7 @@ pub use sources::changes::ChangesSource;
 pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
 pub use sources::csv_reader::Record;
+pub use sources::envelopes::{ChangeFormat, DELETED, Envelope};
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};
 pub use sources::included::{IncludedColumns, IncludingSource};

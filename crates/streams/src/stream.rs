@@ -559,7 +559,7 @@ impl Stream {
     /// Appends the tuples to a file, each exactly once: its length is stored in the transaction, and what a crash
     /// left behind it is removed. CSV has a header line if the file was empty.
     pub fn file_sink(&self, path: impl AsRef<Path>, format: FileFormat) {
-        self.check_appended("a file sink");
+        self.check_sink("a file sink", &format);
         let (name, path) = (self.name("file sink"), path.as_ref().to_owned());
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
@@ -572,13 +572,24 @@ impl Stream {
     /// Sends the tuples as lines to a TCP address, `host:port`, each at least once: before the commit. CSV has
     /// no header line.
     pub fn tcp_sink(&self, address: &str, format: FileFormat) {
-        self.check_appended("a tcp sink");
+        self.check_sink("a tcp sink", &format);
         let (name, address) = (self.name("tcp sink"), address.to_owned());
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
             let memory = HeldBatches::new(made.catalog.context().pool().memory());
             Ok(Box::new(TcpSinkOperator::new(name, address, encoder, memory)))
         });
+    }
+
+    /// Reports a sink of a format that cannot have the tuples: those that are taken back, or without the columns of the key.
+    fn check_sink(&self, sink: &str, format: &FileFormat) {
+        let FileFormat::Changes(format) = format else { return self.check_appended(sink) };
+        if let Some(name) = format.key.iter().find(|name| self.column(name).is_none()) {
+            self.report(format!("{sink}: the stream has no column {name} of the key"));
+        }
+        if format.logged_columns.is_some_and(|columns| self.columns.len() != 2 * columns + 2) {
+            self.report(format!("{sink}: the tuples are no logged changes of a table"));
+        }
     }
 
     /// Adds any other operator, with its output columns.

@@ -12,7 +12,7 @@ pub(super) fn free_address() -> String {
 }
 
 /// Connection to a source that begins to listen.
-fn connect(address: &str) -> TcpStream {
+pub(super) fn connect(address: &str) -> TcpStream {
     let begun = Instant::now();
     loop {
         match TcpStream::connect(address) {

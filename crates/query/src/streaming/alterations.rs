@@ -10,7 +10,7 @@
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::materialized::deferred;
-use crate::parser::own::streaming::{StreamChange, StreamObject, StreamOption};
+use crate::parser::own::streaming::{Encoding, StreamChange, StreamObject, StreamOption};
 use crate::parser::statement::created_source;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
@@ -152,6 +152,12 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
                 return Err(Error::coded("55000", message));
             }
             options_text::with_options(&before, &changed(create.options, changes))?
+        }
+        StreamChange::AddColumn(_) if matches!(create.encoding, Some(Encoding::Changes(_))) => {
+            let message = format!(
+                "ADD COLUMN of source \"{name}\", whose rows change: those that were read lack it; drop the source and create it again"
+            );
+            return Err(Error::coded("55000", message));
         }
         StreamChange::AddColumn(column) => options_text::with_column(&before, &column.to_string())?,
         _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),

@@ -7,8 +7,8 @@
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `seed` (other values), `<column>.cardinality`, `<column>.max` |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
-//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON; options of the format may stand in parentheses
-//! behind it. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
+//! a PRIMARY KEY that change (`timestamp_unit` of numbers that are timestamps); options of the format may stand in parentheses behind it. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
@@ -19,12 +19,12 @@ use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{
-    ChangesSource, FileFormat, FilesSource, GeneratorSource, IncludedColumns, IncludingSource, Nexmark,
-    NexmarkEntity, PacedSource, Source, TcpEndpoint, TcpSource, mixed,
+    ChangeFormat, ChangesSource, DELETED, FileFormat, FilesSource, GeneratorSource, IncludedColumns,
+    IncludingSource, Nexmark, NexmarkEntity, PacedSource, Source, TcpEndpoint, TcpSource, mixed,
 };
 use entresol_tables::{
-    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Table, Value, arrow_schema,
-    change_columns, interval,
+    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Schema, Table, Value,
+    arrow_schema, change_columns, interval,
 };
 use std::ops::Range;
 use std::path::PathBuf;
@@ -52,6 +52,8 @@ pub(crate) struct SourceDefinition {
     pub(crate) idle_timeout: Option<Duration>,
     /// Table of the records that are not tuples.
     pub(crate) rejects: Option<String>,
+    /// Key of the rows, if they change.
+    pub(crate) key: Option<Vec<String>>,
     connector: Connector,
 }
 
@@ -104,16 +106,21 @@ impl SourceDefinition {
     /// Definition that a statement declares.
     pub(crate) fn new(create: &CreateSource) -> Result<SourceDefinition> {
         let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
+        let mut keys = create.key.clone();
         let included = create.included.iter().map(|(_, definition)| definition);
         for definition in create.columns.iter().chain(included) {
             let declared = declared_column(definition)?;
             let only_null = declared.default.is_none()
                 && declared.checks.is_empty()
                 && declared.unique.is_none()
-                && declared.generated.is_none()
-                && !declared.is_key();
+                && declared.generated.is_none();
             if !only_null {
-                return Err(Error::unsupported("constraints of a source's column other than NOT NULL"));
+                let message = "constraints of a source's column other than NOT NULL and PRIMARY KEY";
+                return Err(Error::unsupported(message));
+            }
+            if declared.is_key() && keys.replace(vec![declared.column.name.clone()]).is_some() {
+                let message = format!("source \"{}\" has several primary keys", create.name);
+                return Err(Error::coded("42P16", message));
             }
             if columns.iter().any(|column| column.name == declared.column.name) {
                 let message = format!("column \"{}\" specified more than once", declared.column.name);
@@ -121,6 +128,7 @@ impl SourceDefinition {
             }
             columns.push(declared.column);
         }
+        let key = source_key(create, keys, &mut columns)?;
         let declared = &columns[..create.columns.len()];
         let mut options = StreamOptions::new(format!("source \"{}\"", create.name), &create.options);
         let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
@@ -134,8 +142,8 @@ impl SourceDefinition {
         }
         let rejects = options.take("rejects");
         let connector = match options.require("connector")?.as_str() {
-            "file" => Connector::file(&mut options, create.encoding)?,
-            "tcp" => Connector::tcp(&mut options, create.encoding)?,
+            "file" => Connector::file(&mut options, (create.encoding, key.as_deref()))?,
+            "tcp" => Connector::tcp(&mut options, (create.encoding, key.as_deref()))?,
             computed @ ("generator" | "nexmark") if create.encoding.is_some() => {
                 let message = format!("FORMAT of a source with the connector \"{computed}\"");
                 return Err(Error::coded("22023", message));
@@ -151,7 +159,7 @@ impl SourceDefinition {
         };
         options.end()?;
         let included = create.included.iter().map(|(included, _)| *included).collect();
-        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, connector })
+        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, key, connector })
     }
 
     /// Source of the logged changes of a table, which another topology or a client writes.
@@ -165,6 +173,7 @@ impl SourceDefinition {
             event_time: None,
             idle_timeout: None,
             rejects: None,
+            key: None,
             connector: Connector::Changes { catalog: Arc::clone(catalog), table: Arc::clone(table) },
         })
     }
@@ -277,7 +286,7 @@ fn event_time(
 }
 
 impl Connector {
-    fn file(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<Connector> {
+    fn file(options: &mut StreamOptions, encoding: KeyedEncoding<'_>) -> Result<Connector> {
         let path = PathBuf::from(options.require("path")?);
         let folder = path.parent().and_then(|folder| folder.to_str()).unwrap_or_default();
         if folder.contains(['*', '?']) {
@@ -292,7 +301,7 @@ impl Connector {
         })
     }
 
-    fn tcp(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<Connector> {
+    fn tcp(options: &mut StreamOptions, encoding: KeyedEncoding<'_>) -> Result<Connector> {
         let endpoint = match (options.take("listen"), options.take("connect")) {
             (Some(address), None) => TcpEndpoint::Listen(address),
             (None, Some(address)) => TcpEndpoint::Connect { address, retry: options.interval("retry")? },
@@ -328,10 +337,69 @@ impl Connector {
     }
 }
 
+/// Key of a source's rows; its columns become NOT NULL. Only rows that change have one.
+fn source_key(
+    create: &CreateSource,
+    key: Option<Vec<String>>,
+    columns: &mut [Column],
+) -> Result<Option<Vec<String>>> {
+    let (name, is_changing) = (&create.name, matches!(create.encoding, Some(Encoding::Changes(_))));
+    let Some(key) = key else {
+        if is_changing {
+            let message = format!(
+                "source \"{name}\" of FORMAT UPSERT or DEBEZIUM needs a PRIMARY KEY: its rows change by it"
+            );
+            return Err(Error::coded("42P16", message));
+        }
+        return Ok(None);
+    };
+    if !is_changing {
+        return Err(Error::unsupported(
+            "PRIMARY KEY of a source of FORMAT PLAIN: its rows are inserts; FORMAT UPSERT and DEBEZIUM have rows that change",
+        ));
+    }
+    if create.watermark.is_some() {
+        return Err(Error::unsupported(
+            "WATERMARK of a source whose rows change: windows over them are refused, and nothing else reads it",
+        ));
+    }
+    if columns.iter().any(|column| column.name == DELETED) {
+        return Err(Error::coded("42701", format!("column \"{DELETED}\" of a source whose rows change")));
+    }
+    for name in &key {
+        let column = columns[..create.columns.len()].iter_mut().find(|column| column.name == *name);
+        let column = column.ok_or_else(|| {
+            Error::coded("42703", format!("column \"{name}\" named in the primary key does not exist"))
+        })?;
+        column.nullable = false;
+    }
+    let names: Vec<&str> = key.iter().map(String::as_str).collect();
+    Schema::new(columns.to_vec(), &names)?;
+    Ok(Some(key))
+}
+
+/// Encoding of rows, and the columns of their key if they have one.
+pub(crate) type KeyedEncoding<'k> = (Option<Encoding>, Option<&'k [String]>);
+
 /// Format of lines. The options of CSV are left if it is another.
-pub(crate) fn file_format(options: &mut StreamOptions, encoding: Option<Encoding>) -> Result<FileFormat> {
-    if encoding == Some(Encoding::Json) {
-        return Ok(FileFormat::Json);
+pub(crate) fn file_format(
+    options: &mut StreamOptions,
+    (encoding, key): KeyedEncoding<'_>,
+) -> Result<FileFormat> {
+    match encoding {
+        Some(Encoding::Json) => return Ok(FileFormat::Json),
+        Some(Encoding::Changes(envelope)) => {
+            let mut format = ChangeFormat::new(envelope, key.unwrap_or_default().to_vec());
+            format.timestamp_unit_ns = match options.take("timestamp_unit").as_deref() {
+                None => None,
+                Some("ms") => Some(1_000_000),
+                Some("us") => Some(1_000),
+                Some("ns") => Some(1),
+                Some(other) => return Err(invalid("timestamp_unit", other)),
+            };
+            return Ok(FileFormat::Changes(format));
+        }
+        Some(Encoding::Csv) | None => {}
     }
     let delimiter = options.take("delimiter").unwrap_or_else(|| ",".to_owned());
     let [separator] = delimiter.as_bytes() else { return Err(invalid("delimiter", &delimiter)) };

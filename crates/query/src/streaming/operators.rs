@@ -8,12 +8,13 @@ use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::bound_plans::{BoundPlan, have_subqueries, reads_stream};
 use crate::streaming::conditions::{ChangedRows, Condition};
-use crate::streaming::connectors::EventTime;
+use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
-use crate::streaming::replaced::{RankingOfStep, ReplacedBy, check_merged, check_replaced};
+use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_merged, check_replaced};
+use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
@@ -21,8 +22,8 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
-    ColumnExpression, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable, TopologyBuilder, Trigger,
-    WindowKind,
+    ColumnExpression, DELETED, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable, TopologyBuilder,
+    Trigger, WindowKind,
 };
 use entresol_tables::{Catalog, Column, Table, arrow_type};
 use std::collections::BTreeMap;
@@ -211,13 +212,25 @@ impl<'t> Translator<'t> {
             }
             (Target::Sink(sink), Some(flow)) => {
                 flow.check_retracted("a sink")?;
-                let rows = named(&flow.stream, &step.plan)?;
-                let changes = flow.replaced.is_some();
-                sink.attach(&if changes { rows.changes_as_rows(CHANGE_TYPE) } else { rows });
+                self.attach_sink(sink, &flow, named(&flow.stream, &step.plan)?)?;
             }
             _ => {}
         }
         Ok(())
+    }
+
+    /// Sends a stream to a sink: its changes as such, if the format has them, else with their type in a column.
+    fn attach_sink(&self, sink: &SinkDefinition, flow: &Flow, rows: Stream) -> Result<()> {
+        if flow.replaced.is_some() && !sink.has_changes() {
+            return sink.attach(&rows.changes_as_rows(CHANGE_TYPE), None, None);
+        }
+        let logged = sink.from().and_then(|from| self.planned.sources.get(&changes_source(from)));
+        let logged = logged.and_then(SourceDefinition::logged_table);
+        let logged = logged.map(|table| self.catalog.table(table)).transpose()?;
+        let key = flow.replaced.as_ref().and_then(ReplacedBy::key_columns);
+        let name = |column: &usize| rows.columns()[*column].name.clone();
+        let key = key.map(|key| key.iter().map(name).collect());
+        sink.attach(&rows, logged.as_deref(), key)
     }
 
     /// Refuses LATE ROWS of a step in which they cannot be what is wanted of them.
@@ -505,9 +518,28 @@ impl<'t> Translator<'t> {
         if let Some(table) = &source.rejects {
             stream = stream.rejects_into(table);
         }
-        let flow = Flow { stream, windows: None, event_time: source.event_time, replaced: None };
+        let replaced = source.key.as_ref().map(|key| self.keyed_source(name, source, key));
+        if let (Some(key), Some(state)) = (&source.key, self.states.last().filter(|_| replaced.is_some())) {
+            stream = stream.keyed_rows(DELETED, key, &state.table);
+        }
+        let flow = Flow { stream, windows: None, event_time: source.event_time, replaced };
         self.flows.insert(name.to_owned(), flow.clone());
         Ok(flow)
+    }
+
+    /// Notes the state of a source whose rows change: those that are there, by their key.
+    fn keyed_source(&mut self, name: &str, source: &SourceDefinition, key: &[String]) -> ReplacedBy {
+        let operator = format!("rows of source {name} by {}", key.join(", "));
+        let meaning = format!("{operator}: {:?}", source.columns);
+        self.states.push(PlannedState { table: format!("{}_{name}_rows", self.topology), meaning, operator });
+        let place = |name: &String| source.columns.iter().position(|column| column.name == *name);
+        ReplacedBy {
+            by: Replacement::Source,
+            partition: key.iter().map(place).collect(),
+            one_of: Vec::new(),
+            other: None,
+            constants: Vec::new(),
+        }
     }
 
     pub(crate) fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {

@@ -34,7 +34,10 @@ impl Flow {
         let Some(replaced) = &self.replaced else { return Ok(()) };
         let instead = match replaced.by {
             Replacement::Ranking => "rank over a window, or by the event time ascending, or write",
-            Replacement::LateRows | Replacement::Early | Replacement::Running { .. } => "write",
+            Replacement::LateRows
+            | Replacement::Early
+            | Replacement::Running { .. }
+            | Replacement::Source => "write",
         };
         Err(Error::unsupported(format!(
             "{by} of {}: {instead} them with ON CONFLICT DO UPDATE into a table and read its CHANGES",
@@ -47,7 +50,7 @@ impl Flow {
     /// Refuses a stream whose rows replace each other, other than by taking back what was sent.
     pub(crate) fn check_retracted(&self, by: &str) -> Result<()> {
         match self.replaced.as_ref().map(|replaced| replaced.by) {
-            Some(Replacement::Running { .. } | Replacement::Ranking) => Ok(()),
+            Some(Replacement::Running { .. } | Replacement::Ranking | Replacement::Source) => Ok(()),
             _ => self.check_appended(by),
         }
     }

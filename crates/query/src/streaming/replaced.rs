@@ -18,6 +18,8 @@ pub(crate) enum Replacement {
         /// True if a group may begin anew, whose result before is not taken back.
         expires: bool,
     },
+    /// The source writes and deletes rows by their key.
+    Source,
 }
 
 impl Replacement {
@@ -30,6 +32,7 @@ impl Replacement {
             Replacement::Running { .. } => {
                 "results of an aggregate without a window, which change while rows come"
             }
+            Replacement::Source => "rows that their source changes and deletes",
         }
     }
 
@@ -47,6 +50,7 @@ impl Replacement {
             Replacement::LateRows | Replacement::Early | Replacement::Running { .. } => {
                 "the columns of GROUP BY"
             }
+            Replacement::Source => "the PRIMARY KEY of the source",
         }
     }
 }
@@ -100,9 +104,17 @@ impl ReplacedBy {
         let kind = match self.by {
             Replacement::Early => "early results that replace each other",
             Replacement::LateRows => "rows that replace each other",
-            Replacement::Ranking | Replacement::Running { .. } => "changes, rows are taken back",
+            Replacement::Ranking | Replacement::Running { .. } | Replacement::Source => {
+                "changes, rows are taken back"
+            }
         };
         if key.is_empty() { kind.to_owned() } else { format!("{kind}, by {}", key.join(", ")) }
+    }
+
+    /// Columns that are the key of the rows; none where one is not in the stream any more, or there is a choice.
+    pub(crate) fn key_columns(&self) -> Option<Vec<usize>> {
+        let key: Option<Vec<usize>> = self.partition.iter().copied().collect();
+        key.filter(|key| self.one_of.is_empty() && !key.is_empty())
     }
 
     /// Tells whether rows with equal values in these columns are those that replace each other.

@@ -5,19 +5,24 @@
 //! | `file` | `path`: each row exactly once |
 //! | `tcp` | `connect` (`host:port`): each row at least once |
 //!
-//! All: `durability` of the topology; of CSV `delimiter` (comma), `null` (a string that means NULL).
+//! All: `durability` of the topology; of CSV `delimiter` (comma), `null` (a string that means NULL); of FORMAT UPSERT and DEBEZIUM
+//! `primary_key`, the columns of the key between commas. Without it that is the key of the table, or what the results replace each
+//! other by.
 
 use crate::error::{Error, Result};
-use crate::parser::own::streaming::SinkClause;
+use crate::parser::own::streaming::{Encoding, SinkClause};
 use crate::streaming::connectors::file_format;
 use crate::streaming::options::StreamOptions;
-use entresol_streams::{FileFormat, Stream};
+use entresol_streams::{Envelope, FileFormat, Stream};
+use entresol_tables::Table;
 
 /// Sink as it was created.
 #[derive(Debug, Clone)]
 pub(crate) struct SinkDefinition {
     target: SinkTarget,
     format: FileFormat,
+    /// Relation behind FROM.
+    from: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -39,9 +44,14 @@ impl SinkDefinition {
                 return Err(Error::coded("22023", message));
             }
         };
-        let format = file_format(&mut options, clause.encoding)?;
+        let key = match clause.encoding {
+            Some(Encoding::Changes(_)) => options.take("primary_key"),
+            _ => None,
+        };
+        let key: Vec<String> = key.iter().flat_map(|key| key.split(',')).map(column_of_list).collect();
+        let format = file_format(&mut options, (clause.encoding, Some(&key)))?;
         options.end()?;
-        Ok(SinkDefinition { target, format })
+        Ok(SinkDefinition { target, format, from: clause.from.clone() })
     }
 
     /// Its target, as it is shown.
@@ -52,11 +62,53 @@ impl SinkDefinition {
         }
     }
 
-    /// Sends a stream there.
-    pub(crate) fn attach(&self, stream: &Stream) {
-        match &self.target {
-            SinkTarget::File(path) => stream.file_sink(path, self.format.clone()),
-            SinkTarget::Tcp(address) => stream.tcp_sink(address, self.format.clone()),
-        }
+    /// Returns true if its lines are changes, which may take rows back.
+    pub(crate) fn has_changes(&self) -> bool {
+        matches!(self.format, FileFormat::Changes(_))
     }
+
+    /// Sends a stream there. `logged` is the table whose logged changes it has, `replaced` its columns by which results
+    /// replace each other.
+    pub(crate) fn attach(
+        &self,
+        stream: &Stream,
+        logged: Option<&Table>,
+        replaced: Option<Vec<String>>,
+    ) -> Result<()> {
+        let mut format = self.format.clone();
+        if let FileFormat::Changes(changes) = &mut format {
+            let logged = logged.map(Table::schema);
+            changes.logged_columns = logged.map(|schema| schema.visible_columns().len());
+            if changes.key.is_empty() {
+                let of_table = logged.filter(|schema| !schema.hidden_key());
+                let of_table = of_table.map(|schema| schema.key_names().map(str::to_owned).collect());
+                changes.key = of_table.or(replaced).unwrap_or_default();
+            }
+            let columns = &stream.columns()[..changes.logged_columns.unwrap_or(stream.columns().len())];
+            let is_column = |name: &&String| columns.iter().any(|column| column.name == **name);
+            if let Some(wrong) = changes.key.iter().find(|name| !is_column(name)) {
+                let message = format!("column \"{wrong}\" of the option \"primary_key\" does not exist");
+                return Err(Error::coded("42703", message));
+            }
+            if changes.key.is_empty() && changes.envelope == Envelope::Upsert {
+                let message = "a sink of FORMAT UPSERT needs the option \"primary_key\": the columns by which rows replace each other";
+                return Err(Error::coded("22023", message));
+            }
+        }
+        match &self.target {
+            SinkTarget::File(path) => stream.file_sink(path, format),
+            SinkTarget::Tcp(address) => stream.tcp_sink(address, format),
+        }
+        Ok(())
+    }
+
+    /// Relation behind FROM, if its rows are sent.
+    pub(crate) fn from(&self) -> Option<&str> {
+        self.from.as_deref()
+    }
+}
+
+/// Name of a column in a list of an option.
+fn column_of_list(name: &str) -> String {
+    name.trim().to_owned()
 }

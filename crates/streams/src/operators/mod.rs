@@ -28,6 +28,7 @@ pub(crate) mod group_states;
 pub(crate) mod join_bounds;
 pub(crate) mod join_state;
 pub(crate) mod key_parts;
+pub(crate) mod keyed_rows;
 pub(crate) mod lookup_join;
 pub(crate) mod map;
 pub(crate) mod merge_into;

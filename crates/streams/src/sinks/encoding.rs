@@ -1,10 +1,11 @@
-//! Rows as lines of CSV or JSON.
+//! Rows as lines of CSV or JSON; changes of rows are in [`super::change_lines`].
 //!
 //! CSV: NULL is empty or the format's own string. JSON: integers and finite doubles are numbers; decimals, dates
 //! timestamps and intervals are strings, JSON is itself, so that no digit is lost; NULL and doubles that JSON has no number for are `null`.
 
 use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
+use crate::sinks::change_lines::ChangeEncoder;
 use crate::sources::files::FileFormat;
 use entresol_tables::{Column, Value};
 
@@ -13,11 +14,17 @@ use entresol_tables::{Column, Value};
 pub(crate) struct RowEncoder {
     format: FileFormat,
     columns: Vec<Column>,
+    /// Encoder of changes, if that is the format.
+    changes: Option<ChangeEncoder>,
 }
 
 impl RowEncoder {
     pub(crate) fn new(format: FileFormat, columns: &[Column]) -> RowEncoder {
-        RowEncoder { format, columns: columns.to_vec() }
+        let changes = match &format {
+            FileFormat::Changes(format) => Some(ChangeEncoder::new(format, columns)),
+            FileFormat::Csv { .. } | FileFormat::Json => None,
+        };
+        RowEncoder { format, columns: columns.to_vec(), changes }
     }
 
     /// Adds the line before all others; JSON has none.
@@ -30,12 +37,16 @@ impl RowEncoder {
 
     /// Adds a line for each row.
     pub(crate) fn rows(&self, batch: &Batch, lines: &mut Vec<u8>) -> Result<()> {
+        if let Some(changes) = &self.changes {
+            return changes.rows(batch, lines);
+        }
         let tuples = batch.tuples()?;
         match &self.format {
             FileFormat::Csv { separator, null } => self.csv(*separator, null, &tuples, lines).map_err(failed),
-            FileFormat::Json => {
+            FileFormat::Json | FileFormat::Changes(_) => {
                 for tuple in &tuples {
-                    self.json(tuple, lines);
+                    json_object(self.columns.iter().zip(tuple), lines);
+                    lines.push(b'\n');
                 }
                 Ok(())
             }
@@ -56,22 +67,26 @@ impl RowEncoder {
         }
         Ok(writer.flush()?)
     }
+}
 
-    fn json(&self, tuple: &Tuple, lines: &mut Vec<u8>) {
-        let mut members: Vec<(&Column, &Value)> = self.columns.iter().zip(tuple).collect();
-        members.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
-        for (at, (column, value)) in members.into_iter().enumerate() {
-            lines.push(if at == 0 { b'{' } else { b',' });
-            lines.extend_from_slice(serde_json::Value::from(column.name.as_str()).to_string().as_bytes());
-            lines.push(b':');
-            match value {
-                // JSON is a part of the line, with all of its digits.
-                Value::Varchar(json) if column.modifier.is_json() => lines.extend(json_line(json)),
-                value => lines.extend_from_slice(json_of(value, column).to_string().as_bytes()),
-            }
+/// Adds an object of values, in the order of the names of their columns.
+pub(crate) fn json_object<'v>(members: impl Iterator<Item = (&'v Column, &'v Value)>, lines: &mut Vec<u8>) {
+    let mut members: Vec<(&Column, &Value)> = members.collect();
+    members.sort_by(|(a, _), (b, _)| a.name.cmp(&b.name));
+    lines.push(b'{');
+    for (at, (column, value)) in members.into_iter().enumerate() {
+        if at > 0 {
+            lines.push(b',');
         }
-        lines.extend_from_slice(b"}\n");
+        lines.extend_from_slice(serde_json::Value::from(column.name.as_str()).to_string().as_bytes());
+        lines.push(b':');
+        match value {
+            // JSON is a part of the line, with all of its digits.
+            Value::Varchar(json) if column.modifier.is_json() => lines.extend(json_line(json)),
+            value => lines.extend_from_slice(json_of(value, column).to_string().as_bytes()),
+        }
     }
+    lines.push(b'}');
 }
 
 fn csv_writer(separator: u8, lines: &mut Vec<u8>) -> csv::Writer<&mut Vec<u8>> {

@@ -6,6 +6,7 @@
 //! [`crate::operators`] for the operators before it, and for those that write a file or a connection within the
 //! transaction.
 
+pub(crate) mod change_lines;
 pub(crate) mod channel;
 pub(crate) mod csv;
 pub(crate) mod encoding;

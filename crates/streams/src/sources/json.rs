@@ -18,11 +18,25 @@ use entresol_tables::{Column, DataType, Value};
 
 /// Tuple of a JSON object, or the reason why it is none.
 pub(crate) fn tuple_of(columns: &[Column], text: &[u8]) -> Result<Tuple, String> {
-    let text = std::str::from_utf8(text).map_err(|error| format!("no JSON object: {error}"))?;
-    let object = parse(text).map_err(|error| format!("no JSON object: {error}"))?;
+    let object = parsed(text)?;
     if !matches!(object.value, JsonValue::Object(_)) {
         return Err(format!("expected a JSON object, found {}", kind(&object)));
     }
+    tuple_of_object(columns, &object, &value_of)
+}
+
+/// Value of a line, or the reason why it is none.
+pub(crate) fn parsed(text: &[u8]) -> Result<Json<'_>, String> {
+    let text = std::str::from_utf8(text).map_err(|error| format!("no JSON object: {error}"))?;
+    parse(text).map_err(|error| format!("no JSON object: {error}"))
+}
+
+/// Values of an object by the names of columns, by a function of each; those that are missing are NULL.
+pub(crate) fn tuple_of_object(
+    columns: &[Column],
+    object: &Json<'_>,
+    value_of: &dyn Fn(&Column, &Json<'_>) -> Result<Value, String>,
+) -> Result<Tuple, String> {
     let value = |column: &Column| match object.field(&column.name) {
         Some(json) => value_of(column, json),
         None => Ok(Value::Null),
@@ -30,7 +44,8 @@ pub(crate) fn tuple_of(columns: &[Column], text: &[u8]) -> Result<Tuple, String>
     columns.iter().map(value).collect()
 }
 
-fn value_of(column: &Column, json: &Json<'_>) -> Result<Value, String> {
+/// Value of a column, or the reason why it is none of its type.
+pub(crate) fn value_of(column: &Column, json: &Json<'_>) -> Result<Value, String> {
     use DataType::{
         BigInt, Boolean, Date, Decimal, Double, Int, Interval, Real, SmallInt, Timestamp, TimestampTz,
         Varchar,
@@ -58,7 +73,8 @@ fn value_of(column: &Column, json: &Json<'_>) -> Result<Value, String> {
     }
 }
 
-fn kind(json: &Json<'_>) -> String {
+/// Text of a value for messages.
+pub(crate) fn kind(json: &Json<'_>) -> String {
     match &json.value {
         JsonValue::Null => "null".to_owned(),
         JsonValue::Bool(value) => value.to_string(),

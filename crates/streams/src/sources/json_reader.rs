@@ -1,4 +1,4 @@
-//! Reads lines of a file with one JSON object each.
+//! Reads lines of a file with one JSON object each: a tuple, or a change.
 //!
 //! - A line that is no tuple becomes a [`Reject`]; empty lines are skipped.
 //! - A line has at most [`RECORD_BYTES_MAX`] bytes: a longer one is rejected, and reading continues behind it.
@@ -6,9 +6,9 @@
 
 use crate::error::{Error, Result};
 use crate::sources::csv_reader::RECORD_BYTES_MAX;
-use crate::sources::json::tuple_of;
+use crate::sources::lines::LineParser;
 use crate::sources::{Position, Positions, Reject, SourceBatch};
-use entresol_tables::{BatchBuilder, Column};
+use entresol_tables::BatchBuilder;
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const BOM: &[u8] = "\u{feff}".as_bytes();
 pub(crate) struct JsonReader {
     path: PathBuf,
     reader: BufReader<Take<File>>,
-    columns: Vec<Column>,
+    parser: LineParser,
     builder: BatchBuilder,
     position: Position,
     line: Vec<u8>,
@@ -32,7 +32,7 @@ impl JsonReader {
     pub(crate) fn new(
         path: &Path,
         mut file: File,
-        columns: &[Column],
+        parser: &LineParser,
         from: Option<Position>,
         end: Option<u64>,
     ) -> Result<JsonReader> {
@@ -42,17 +42,17 @@ impl JsonReader {
         Ok(JsonReader {
             path: path.to_owned(),
             reader: BufReader::new(file.take(rest)),
-            builder: BatchBuilder::new(columns, 0),
-            columns: columns.to_vec(),
+            builder: BatchBuilder::new(&parser.tuple_columns(), 0),
+            parser: parser.clone(),
             position,
             line: Vec::new(),
         })
     }
 
-    /// Reads at most so many lines; no tuples and no rejects at the end.
+    /// Reads at most so many tuples and rejects; none at the end.
     pub(crate) fn read(&mut self, lines_max: usize) -> Result<SourceBatch> {
         let (mut positions, mut rejects) = (Vec::new(), Vec::new());
-        for _ in 0..lines_max {
+        while positions.len() + rejects.len() < lines_max {
             let number = self.position.line;
             let Some(made) = self.next_line()? else { break };
             let made = match made {
@@ -61,7 +61,11 @@ impl JsonReader {
                     if text.is_empty() {
                         continue;
                     }
-                    tuple_of(&self.columns, text).and_then(|tuple| self.builder.push(&tuple))
+                    match self.parser.tuple(text) {
+                        Ok(None) => continue,
+                        Ok(Some(tuple)) => self.builder.push(&tuple),
+                        Err(reason) => Err(reason),
+                    }
                 }
                 Err(reason) => Err(reason),
             };
@@ -125,7 +129,8 @@ impl JsonReader {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use entresol_tables::{DataType, Value, rows_of};
+    use crate::sources::files::FileFormat;
+    use entresol_tables::{Column, DataType, Value, rows_of};
 
     #[test]
     fn lines_that_are_no_tuples_are_rejected_and_every_position_is_one_to_go_on_from() {
@@ -135,10 +140,11 @@ mod tests {
         text.push_str(&format!("{{\"id\": \"{}\"}}\n", "y".repeat(3 << 20)));
         text.push_str("{\"id\": null}\n{\"id\": 3}");
         std::fs::write(&path, &text).unwrap();
-        let columns = [Column::new("id", DataType::Int).not_null()];
+        let columns = vec![Column::new("id", DataType::Int).not_null()];
+        let parser = LineParser { format: FileFormat::Json, columns };
         let read = |from, end| {
             let file = File::open(&path).unwrap();
-            let mut reader = JsonReader::new(&path, file, &columns, from, end).unwrap();
+            let mut reader = JsonReader::new(&path, file, &parser, from, end).unwrap();
             let batch = reader.read(usize::MAX).unwrap();
             let Positions::Listed(positions) = batch.positions else { panic!("positions are counted") };
             (rows_of(&batch.tuples).unwrap(), positions, batch.rejects, batch.end)
@@ -157,5 +163,16 @@ mod tests {
             assert_eq!((&rest[..], &after[..]), (&tuples[at + 1..], &positions[at + 1..]));
         }
         assert_eq!(read(None, Some(positions[0].offset)).0.len(), 1);
+    }
+
+    /// Lines that say nothing are no end, however many there are.
+    #[test]
+    fn reading_goes_on_behind_many_empty_lines() {
+        let directory = tempfile::TempDir::new().unwrap();
+        let path = directory.path().join("lines.json");
+        std::fs::write(&path, format!("{}{{\"id\": 1}}\n", "\n".repeat(5000))).unwrap();
+        let parser = LineParser { format: FileFormat::Json, columns: vec![Column::new("id", DataType::Int)] };
+        let mut reader = JsonReader::new(&path, File::open(&path).unwrap(), &parser, None, None).unwrap();
+        assert_eq!(reader.read(1024).unwrap().tuples.num_rows(), 1);
     }
 }

@@ -47,18 +47,34 @@ impl LineBuffer {
     }
 }
 
-/// Parser of lines, each of which is a tuple.
+/// Parser of lines, each of which is a tuple, or says nothing.
 #[derive(Debug, Clone)]
 pub(crate) struct LineParser {
     pub(crate) format: FileFormat,
+    /// Columns of the rows.
     pub(crate) columns: Vec<Column>,
 }
 
 impl LineParser {
-    /// Tuple of a line, or the reason why it is none. Fields of CSV are in the order of the columns.
-    pub(crate) fn tuple(&self, line: &[u8]) -> Result<Tuple, String> {
-        let FileFormat::Csv { separator, null } = &self.format else { return tuple_of(&self.columns, line) };
-        let record = csv_record(line, *separator)?;
+    /// Columns of the tuples.
+    pub(crate) fn tuple_columns(&self) -> Vec<Column> {
+        match &self.format {
+            FileFormat::Changes(format) => format.tuple_columns(&self.columns),
+            FileFormat::Csv { .. } | FileFormat::Json => self.columns.clone(),
+        }
+    }
+
+    /// Tuple of a line if it has one, or the reason why it is none. Fields of CSV are in the order of the columns.
+    pub(crate) fn tuple(&self, line: &[u8]) -> Result<Option<Tuple>, String> {
+        match &self.format {
+            FileFormat::Csv { separator, null } => self.csv_tuple(*separator, null, line).map(Some),
+            FileFormat::Json => tuple_of(&self.columns, line).map(Some),
+            FileFormat::Changes(format) => format.tuple_of(&self.columns, line),
+        }
+    }
+
+    fn csv_tuple(&self, separator: u8, null: &str, line: &[u8]) -> Result<Tuple, String> {
+        let record = csv_record(line, separator)?;
         if record.len() != self.columns.len() {
             return Err(format!("expected {} fields, found {}", self.columns.len(), record.len()));
         }
@@ -129,8 +145,11 @@ mod tests {
     fn fields_are_in_the_order_of_the_columns() {
         let columns = vec![Column::new("id", DataType::Int), Column::new("note", DataType::Varchar)];
         let parser = LineParser { format: FileFormat::csv(), columns };
-        assert_eq!(parser.tuple(b"7,\"a,\"\"b\"\"\"\r").unwrap(), [Value::Int(7), Value::from("a,\"b\"")]);
-        assert_eq!(parser.tuple(b",").unwrap(), [Value::Null, Value::Null]);
+        assert_eq!(
+            parser.tuple(b"7,\"a,\"\"b\"\"\"\r").unwrap().unwrap(),
+            [Value::Int(7), Value::from("a,\"b\"")]
+        );
+        assert_eq!(parser.tuple(b",").unwrap().unwrap(), [Value::Null, Value::Null]);
         for (line, reason) in [
             (&b"7"[..], "expected 2 fields, found 1"),
             (b"7,a,b", "expected 2 fields, found 3"),

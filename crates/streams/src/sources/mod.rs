@@ -13,6 +13,7 @@ pub(crate) mod changes;
 pub(crate) mod channel;
 pub(crate) mod csv;
 pub(crate) mod csv_reader;
+pub(crate) mod envelopes;
 pub(crate) mod files;
 pub(crate) mod generator;
 pub(crate) mod included;

@@ -107,7 +107,7 @@ impl TcpSource {
 
 impl Source for TcpSource {
     fn columns(&self) -> Vec<Column> {
-        self.parser.columns.clone()
+        self.parser.tuple_columns()
     }
 
     fn open(&mut self, from: Option<Position>) -> Result<()> {
@@ -304,7 +304,7 @@ struct PartialBatch<'p> {
 
 impl PartialBatch<'_> {
     fn new(parser: &LineParser, sender: Option<Arc<LineSender>>) -> PartialBatch<'_> {
-        let builder = BatchBuilder::new(&parser.columns, 0);
+        let builder = BatchBuilder::new(&parser.tuple_columns(), 0);
         PartialBatch { parser, builder, rejects: Vec::new(), sender, lines: 0 }
     }
 
@@ -321,7 +321,9 @@ impl PartialBatch<'_> {
         let made = if is_long {
             Err(format!("the line is longer than {} bytes", line.len()))
         } else {
-            self.parser.tuple(line).and_then(|tuple| self.builder.push(&tuple))
+            // One that says nothing counts as an empty line.
+            let tuple = self.parser.tuple(line);
+            tuple.and_then(|tuple| tuple.map_or(Ok(()), |tuple| self.builder.push(&tuple)))
         };
         if let Err(reason) = made {
             self.reject(number, text, reason);

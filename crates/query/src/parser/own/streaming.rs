@@ -2,15 +2,17 @@
 //!
 //! ```text
 //! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
-//!     WITH (connector = 'file' | 'generator', option = value, ...) [FORMAT PLAIN ENCODE {CSV | JSON} [(option = value, ...)]]
+//!     WITH (connector = 'file' | 'generator', option = value, ...) [format]
 //! CREATE [OR REPLACE] STREAM name [WITH (...)] AS query [EMIT ...] [LATE ROWS ...]
 //! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}]
 //!     [ON ERROR {STOP | ABORT | SKIP ROW} [INTO table]] [WITH (option = value, ...)] AS ( step {; step} [;] )
 //! CREATE SINK [IF NOT EXISTS] name {FROM relation | AS query} WITH (connector = 'file' | 'tcp', option = value, ...)
-//!     [FORMAT PLAIN ENCODE {CSV | JSON} [(option = value, ...)]]
+//!     [format]
 //! ALTER and DROP of them: [`crate::parser::own::stream_changes`]
 //! EXPLAIN [ANALYZE] TOPOLOGY name
 //!
+//! format:   FORMAT {PLAIN ENCODE {CSV | JSON} | {UPSERT | DEBEZIUM} ENCODE JSON} [(option = value, ...)]; a source of the latter has
+//!           a PRIMARY KEY
 //! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE [OF stream] | WITH SOURCE
 //! step:     CREATE STREAM name [WITH (state_table = '...')] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS DROP]
 //!         | INSERT INTO table [(columns)] query [ON CONFLICT (key) DO UPDATE SET ...] [EMIT ...] [LATE ...]
@@ -26,7 +28,7 @@ use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::ast::{ColumnDef, Expr, Ident};
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use entresol_streams::IncludedColumns;
+use entresol_streams::{Envelope, IncludedColumns};
 use entresol_transactions::Isolation;
 
 /// Name of an option, in lower case, and its value.
@@ -106,7 +108,9 @@ pub(crate) struct CreateSource {
     /// Event time column, and the expression of the watermark.
     pub(crate) watermark: Option<(String, Expr)>,
     pub(crate) options: Vec<StreamOption>,
-    /// Encoding behind FORMAT PLAIN, if it is there.
+    /// Columns of PRIMARY KEY (...), if it is there.
+    pub(crate) key: Option<Vec<String>>,
+    /// FORMAT and ENCODE, if they are there.
     pub(crate) encoding: Option<Encoding>,
     /// The statement itself.
     pub(crate) text: String,
@@ -130,6 +134,8 @@ pub(crate) enum Encoding {
     Csv,
     /// A JSON object on each line.
     Json,
+    /// Changes of rows with a key, as JSON.
+    Changes(Envelope),
 }
 
 /// CREATE TOPOLOGY, or CREATE SINK: a topology of one step.
@@ -294,7 +300,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
 
 fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     let (elements, rest) = parenthesised(tokens)?;
-    let (mut columns, mut watermark) = (Vec::new(), None);
+    let (mut columns, mut watermark, mut key) = (Vec::new(), None, None);
     for element in split(elements, &Token::Comma).filter(|_| !elements.is_empty()) {
         let words: Vec<&Token> = element.iter().map(|token| &token.token).collect();
         let mut words = Words(&words);
@@ -307,7 +313,9 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
                 return Err(Error::coded("42601", "a source has one watermark"));
             }
         } else if words.phrase(&["primary", "key"]) {
-            return Err(Error::unsupported("PRIMARY KEY of a source: its rows are inserts"));
+            if key.replace(names_in_parentheses(&element[element.len() - words.0.len()..])?).is_some() {
+                return Err(Error::coded("42P16", format!("source \"{name}\" has several primary keys")));
+            }
         } else if element.iter().any(|token| is_word(&token.token, "as")) {
             return Err(Error::unsupported("computed columns of a source: compute them in a CREATE STREAM"));
         } else {
@@ -325,8 +333,24 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     let encoding = encoding(&mut words)?;
     words.end()?;
     let text = String::new();
-    let create = CreateSource { name, if_not_exists, columns, included, watermark, options, encoding, text };
+    let create =
+        CreateSource { name, if_not_exists, columns, included, watermark, options, key, encoding, text };
     Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+/// Names between commas in parentheses, behind which nothing follows.
+fn names_in_parentheses(tokens: &[TokenWithSpan]) -> Result<Vec<String>> {
+    let (body, rest) = parenthesised(tokens)?;
+    let name = |part: &[TokenWithSpan]| {
+        let tokens: Vec<&Token> = part.iter().map(|token| &token.token).collect();
+        let mut words = Words(&tokens);
+        let name = words.folded()?;
+        words.end().map(|()| name)
+    };
+    match rest.first() {
+        Some(token) => Err(Words(&[&token.token]).unexpected()),
+        None => split(body, &Token::Comma).map(name).collect(),
+    }
 }
 
 /// Takes clauses INCLUDE word [AS column].
@@ -358,7 +382,7 @@ fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<(IncludedColumns, ColumnDef
     Ok((included, &tokens[tokens.len() - rest..]))
 }
 
-/// Adds the options in parentheses behind FORMAT PLAIN ENCODE to those of WITH; returns the tokens before them.
+/// Adds the options in parentheses behind FORMAT and ENCODE to those of WITH; returns the tokens before them.
 fn take_format_options<'t>(
     tokens: &'t [TokenWithSpan],
     options: &mut Vec<StreamOption>,
@@ -380,20 +404,27 @@ fn take_format_options<'t>(
     Ok(&tokens[..BEFORE])
 }
 
-/// Takes FORMAT PLAIN ENCODE, if it is next.
+/// Takes FORMAT and ENCODE, if they are next.
 fn encoding(words: &mut Words<'_>) -> Result<Option<Encoding>> {
     if !words.word("format") {
         return Ok(None);
     }
-    if !words.phrase(&["plain", "encode"]) {
-        return Err(Error::unsupported("FORMAT other than PLAIN"));
-    }
-    if words.word("csv") {
-        Ok(Some(Encoding::Csv))
-    } else if words.word("json") {
-        Ok(Some(Encoding::Json))
+    let envelope = if words.word("upsert") {
+        Some(Envelope::Upsert)
+    } else if words.word("debezium") {
+        Some(Envelope::Debezium)
+    } else if words.word("plain") {
+        None
     } else {
-        Err(Error::unsupported("ENCODE other than CSV and JSON"))
+        return Err(Error::unsupported("FORMAT other than PLAIN, UPSERT and DEBEZIUM"));
+    };
+    words.expect("encode")?;
+    match envelope {
+        Some(envelope) if words.word("json") => Ok(Some(Encoding::Changes(envelope))),
+        Some(_) => Err(Error::unsupported("ENCODE other than JSON of FORMAT UPSERT and DEBEZIUM")),
+        None if words.word("csv") => Ok(Some(Encoding::Csv)),
+        None if words.word("json") => Ok(Some(Encoding::Json)),
+        None => Err(Error::unsupported("ENCODE other than CSV and JSON")),
     }
 }
 
@@ -718,7 +749,16 @@ mod tests {
             ("CREATE SOURCE s", "syntax error at end of input"),
             ("CREATE SOURCE s () WITH (connector = 'file')", "has no columns"),
             ("CREATE SOURCE s (a INT) WITH (a = 1, a = 2)", "option \"a\" specified more than once"),
-            ("CREATE SOURCE s (a INT) WITH (a = 1) FORMAT UPSERT ENCODE JSON", "FORMAT other than PLAIN"),
+            ("CREATE SOURCE s (a INT) WITH (a = 1) FORMAT CANAL ENCODE JSON", "FORMAT other than PLAIN"),
+            (
+                "CREATE SOURCE s (a INT) WITH (a = 1) FORMAT UPSERT ENCODE CSV",
+                "ENCODE other than JSON of FORMAT UPSERT",
+            ),
+            (
+                "CREATE SOURCE s (a INT, PRIMARY KEY (a), PRIMARY KEY (a)) WITH (a = 1)",
+                "several primary keys",
+            ),
+            ("CREATE SOURCE s (a INT, PRIMARY KEY (a) b) WITH (a = 1)", "syntax error at or near \"b\""),
             (
                 "CREATE SOURCE s (a INT) WITH (a = 1) FORMAT PLAIN ENCODE AVRO",
                 "ENCODE other than CSV and JSON",

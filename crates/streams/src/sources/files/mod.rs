@@ -15,8 +15,10 @@ mod reading;
 
 use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, READ_AHEAD_BATCHES_MAX};
+use crate::sources::envelopes::ChangeFormat;
 use crate::sources::files::pattern::FilePattern;
 use crate::sources::files::reading::ReadState;
+use crate::sources::lines::LineParser;
 use crate::sources::{Next, Position, Source, SourceBatch, SplitPosition};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use entresol_tables::Column;
@@ -45,6 +47,9 @@ pub enum FileFormat {
     },
     /// A JSON object on each line; columns by name.
     Json,
+    /// A change of a row with a key on each line, as JSON. Tuples of a source have a last column
+    /// [`crate::DELETED`] then, for [`crate::Stream::keyed_rows`].
+    Changes(ChangeFormat),
 }
 
 impl FileFormat {
@@ -57,8 +62,7 @@ impl FileFormat {
 /// Files of lines; see the [module](self).
 pub struct FilesSource {
     files: FilePattern,
-    format: FileFormat,
-    columns: Vec<Column>,
+    parser: LineParser,
     tails: bool,
     reader: Option<Reader>,
 }
@@ -75,7 +79,8 @@ impl FilesSource {
     /// Creates a source of tuples with these columns. In the file's name, `*` stands for any characters, `?`
     /// for one.
     pub fn new(path: impl AsRef<Path>, columns: Vec<Column>, format: FileFormat) -> FilesSource {
-        FilesSource { files: FilePattern::new(path.as_ref()), format, columns, tails: false, reader: None }
+        let parser = LineParser { format, columns };
+        FilesSource { files: FilePattern::new(path.as_ref()), parser, tails: false, reader: None }
     }
 
     /// Waits for more lines and files.
@@ -87,7 +92,7 @@ impl FilesSource {
 
 impl Source for FilesSource {
     fn columns(&self) -> Vec<Column> {
-        self.columns.clone()
+        self.parser.tuple_columns()
     }
 
     fn has_splits(&self) -> bool {
@@ -101,9 +106,9 @@ impl Source for FilesSource {
     fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
         let (sender, batches) = bounded(READ_AHEAD_BATCHES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        let csv = CsvFormat::new(self.files.path(), self.columns.clone());
+        let csv = CsvFormat::new(self.files.path(), self.parser.columns.clone());
         let mut reading =
-            ReadState::new(self.files.clone(), self.format.clone(), csv, self.tails, Arc::clone(&stop));
+            ReadState::new(self.files.clone(), self.parser.clone(), csv, self.tails, Arc::clone(&stop));
         reading.start_at(from, splits);
         let read = move || {
             if let Err(error) = reading.run(&sender) {

@@ -7,6 +7,7 @@ use crate::sources::csv_reader::CsvReader;
 use crate::sources::files::pattern::FilePattern;
 use crate::sources::files::{FileFormat, HEAD_BYTES_MAX};
 use crate::sources::json_reader::JsonReader;
+use crate::sources::lines::LineParser;
 use crate::sources::{Head, Position, SourceBatch, Split, SplitPosition};
 use crossbeam_channel::Sender;
 use std::collections::BTreeMap;
@@ -30,7 +31,7 @@ const LIST_EVERY: Duration = Duration::from_millis(100);
 /// State of the reading.
 pub(super) struct ReadState {
     files: FilePattern,
-    format: FileFormat,
+    parser: LineParser,
     csv: CsvFormat,
     tails: bool,
     stop: Arc<AtomicBool>,
@@ -69,12 +70,12 @@ impl FileReader {
 impl ReadState {
     pub(super) fn new(
         files: FilePattern,
-        format: FileFormat,
+        parser: LineParser,
         csv: CsvFormat,
         tails: bool,
         stop: Arc<AtomicBool>,
     ) -> ReadState {
-        ReadState { files, format, csv, tails, stop, splits: BTreeMap::new() }
+        ReadState { files, parser, csv, tails, stop, splits: BTreeMap::new() }
     }
 
     /// Sets the positions to read from.
@@ -163,9 +164,9 @@ impl ReadState {
         let mut file = file.try_clone().map_err(|source| Error::io(path, source))?;
         file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(path, source))?;
         let growing_end = self.tails.then_some(end);
-        Ok(match &self.format {
-            FileFormat::Json => {
-                FileReader::Json(JsonReader::new(path, file, &self.csv.columns, from, growing_end)?)
+        Ok(match &self.parser.format {
+            FileFormat::Json | FileFormat::Changes(_) => {
+                FileReader::Json(JsonReader::new(path, file, &self.parser, from, growing_end)?)
             }
             FileFormat::Csv { separator, null } => {
                 let format = CsvFormat {
