@@ -56,6 +56,8 @@ mod shown;
 mod sinks;
 #[path = "topologies/skipping.rs"]
 mod skipping;
+#[path = "topologies/source_transactions.rs"]
+mod source_transactions;
 #[path = "topologies/status.rs"]
 mod status;
 #[path = "topologies/stored_streams.rs"]
@@ -655,7 +657,7 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         assert!(error.contains(expected), "{steps}: {error}");
     }
     for (commit, expected) in [
-        ("WITH SOURCE", "source \"reading\" does not mark transactions"),
+        ("WITH SOURCE", "source \"reading\" marks no transactions"),
         ("WITH SOURCE OR EACH ROW", "COMMIT WITH SOURCE OR another boundary"),
         ("ON WINDOW CLOSE", "a transaction per window needs a window"),
         ("ON WINDOW CLOSE OF nothing", "no step is a CREATE STREAM nothing with windows"),

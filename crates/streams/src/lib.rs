@@ -119,13 +119,14 @@ pub use sources::changes::ChangesSource;
 pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
 pub use sources::csv_reader::Record;
-pub use sources::envelopes::{ChangeFormat, DELETED, Envelope};
+pub use sources::envelopes::{ChangeFormat, DELETED, Envelope, TRANSACTION};
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};
 pub use sources::included::{IncludedColumns, IncludingSource};
 pub use sources::nexmark::{Nexmark, NexmarkEntity};
 pub use sources::paced::PacedSource;
 pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};
+pub use sources::transactions::TransactionSource;
 pub use sources::{
     CommittedInput, Head, Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition,
 };

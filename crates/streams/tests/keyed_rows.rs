@@ -125,7 +125,7 @@ fn rows_go_on_where_they_were_in_the_next_run() {
 /// Whatever a power failure leaves: running on gives the rows of one run, of which no change counts half or twice.
 #[test]
 fn rows_and_their_sums_are_together_after_a_power_failure() {
-    const EVENTS: u64 = 24;
+    const EVENTS: u64 = 12;
     let open = |pool: &Arc<Pool>| -> Result<Arc<Catalog>, String> {
         let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
         Catalog::open_or_create(context).map_err(|error| error.to_string())

@@ -212,7 +212,7 @@ fn what_a_sink_writes_a_source_reads() {
                  UPDATE item SET price = price + 1, doc = '\"text\"' WHERE id % 4 = 1;
                  DELETE FROM item WHERE id % 5 = 0;
                  UPDATE item SET id = 100 WHERE id = 1;
-                 INSERT INTO item VALUES (5, NULL, NULL, NULL, NULL), (1000, 'last', 1, 'null', NULL)"
+                 INSERT INTO item VALUES (5, NULL, NULL, NULL, NULL), (1000, 'last', 1, '7', NULL)"
             ))
             .unwrap();
         wait_for_end(&mut session, "sums");

@@ -6,7 +6,7 @@
 //! | EVERY n ROWS, several | at the least number |
 //! | EVERY INTERVAL, several | after the shortest |
 //! | ON WINDOW CLOSE [OF stream] | before the row that closes a window, of that stream if it is named; with the others whichever comes first |
-//! | WITH SOURCE | at the marks of the sources; no other boundary is beside it |
+//! | WITH SOURCE | at the marks of the sources, which are in one file; no other boundary is beside it, and those sources have no other |
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::CommitBoundary;
@@ -83,16 +83,30 @@ impl Boundaries {
         Ok(found)
     }
 
-    /// Refuses COMMIT WITH SOURCE if a source marks no transactions.
+    /// Refuses COMMIT WITH SOURCE if a source marks no transactions, or others mark them elsewhere; and any other boundary of a
+    /// source that marks some, whose positions are behind its marks.
     pub(crate) fn check_sources(&self, planned: &PlannedTopology) -> Result<()> {
+        let marks = || planned.sources.iter().map(|(name, source)| (name, source.transactions()));
         if self.boundary != Boundary::Punctuated {
-            return Ok(());
+            return match marks().find(|(_, marks)| marks.is_some()) {
+                None => Ok(()),
+                Some((name, _)) => Err(Error::unsupported(format!(
+                    "source \"{name}\" marks transactions: COMMIT WITH SOURCE is the boundary of its topologies"
+                ))),
+            };
         }
-        match planned.sources.iter().find(|(_, source)| !source.marks_transactions()) {
+        if let Some((name, _)) = marks().find(|(_, marks)| marks.is_none()) {
+            return Err(Error::unsupported(format!(
+                "COMMIT WITH SOURCE: source \"{name}\" marks no transactions; there are EVERY n ROWS, EVERY INTERVAL '...' and ON \
+                 WINDOW CLOSE, and the option \"transactions\" of FORMAT DEBEZIUM"
+            )));
+        }
+        let first = marks().next();
+        match first.and_then(|(one, file)| Some((one, marks().find(|(_, other)| *other != file)?))) {
             None => Ok(()),
-            Some((name, _)) => Err(Error::unsupported(format!(
-                "COMMIT WITH SOURCE: source \"{name}\" does not mark transactions; there are EVERY n ROWS, EVERY INTERVAL '...' \
-                 and ON WINDOW CLOSE"
+            Some((one, (other, _))) => Err(Error::unsupported(format!(
+                "COMMIT WITH SOURCE of sources with other transactions: \"{one}\" and \"{other}\" have different files in the \
+                 option \"transactions\""
             ))),
         }
     }

@@ -8,7 +8,9 @@
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
 //! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
-//! a PRIMARY KEY that change (`timestamp_unit` of numbers that are timestamps); options of the format may stand in parentheses behind it. All: `future_limit` (a day): an event time further ahead of the clock closes no window.
+//! a PRIMARY KEY that change (`timestamp_unit` of numbers that are timestamps; of files of DEBEZIUM `transactions`, the file of
+//! transaction marks, and `collection`, the name in it); options of the format may stand in parentheses behind it. All: `future_limit`
+//! (a day): an event time further ahead of the clock closes no window.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
@@ -19,15 +21,16 @@ use crate::streaming::options::{StreamOptions, interval, invalid};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_streams::{
-    ChangeFormat, ChangesSource, DELETED, FileFormat, FilesSource, GeneratorSource, IncludedColumns,
-    IncludingSource, Nexmark, NexmarkEntity, PacedSource, Source, TcpEndpoint, TcpSource, mixed,
+    ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, GeneratorSource,
+    IncludedColumns, IncludingSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION, TcpEndpoint,
+    TcpSource, TransactionSource, mixed,
 };
 use entresol_tables::{
     Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Schema, Table, Value,
     arrow_schema, change_columns, interval,
 };
 use std::ops::Range;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -76,6 +79,8 @@ enum Connector {
         path: PathBuf,
         format: FileFormat,
         tails: bool,
+        /// Marks of the transactions of its changes.
+        transactions: Option<TransactionMarks>,
     },
     Tcp {
         endpoint: TcpEndpoint,
@@ -87,6 +92,14 @@ enum Connector {
         events: Nexmark,
         rows_per_second: Option<u64>,
     },
+}
+
+/// File of Debezium's marks of transactions.
+#[derive(Debug, Clone)]
+struct TransactionMarks {
+    path: String,
+    /// Name of the source's data in them.
+    collection: Option<String>,
 }
 
 #[derive(Debug, Clone)]
@@ -186,14 +199,15 @@ impl SourceDefinition {
         }
     }
 
-    /// True if it says where transactions begin and end. No connector does yet.
-    pub(crate) fn marks_transactions(&self) -> bool {
+    /// File that says where transactions end, if there is one.
+    pub(crate) fn transactions(&self) -> Option<&str> {
         match &self.connector {
+            Connector::File { transactions: Some(marks), .. } => Some(&marks.path),
             Connector::Changes { .. }
             | Connector::File { .. }
             | Connector::Tcp { .. }
             | Connector::Generator(_)
-            | Connector::Nexmark { .. } => false,
+            | Connector::Nexmark { .. } => None,
         }
     }
 
@@ -212,9 +226,15 @@ impl SourceDefinition {
     fn declared_source(&self, columns: &[Column]) -> Box<dyn Source> {
         match &self.connector {
             Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
-            Connector::File { path, format, tails } => {
+            Connector::File { path, format, tails, transactions } => {
                 let files = FilesSource::new(path, columns.to_vec(), format.clone());
-                Box::new(if *tails { files.tail() } else { files })
+                let files = if *tails { files.tail() } else { files };
+                match transactions {
+                    None => Box::new(files),
+                    Some(TransactionMarks { path, collection }) => {
+                        Box::new(TransactionSource::new(files, path, collection.clone(), *tails))
+                    }
+                }
             }
             Connector::Tcp { endpoint, format, acknowledges } => {
                 let source = TcpSource::new(endpoint.clone(), columns.to_vec(), format.clone());
@@ -294,11 +314,16 @@ impl Connector {
                 "wildcards in the folder {folder}: only in the file's name"
             )));
         }
-        Ok(Connector::File {
-            path,
-            format: file_format(options, encoding)?,
-            tails: options.parsed("tail")?.unwrap_or(false),
-        })
+        let mut format = file_format(options, encoding)?;
+        let transactions = match &mut format {
+            FileFormat::Changes(format) if format.envelope == Envelope::Debezium => {
+                let marks = transaction_marks(options, &path)?;
+                format.has_transactions = marks.is_some();
+                marks
+            }
+            _ => None,
+        };
+        Ok(Connector::File { path, format, tails: options.parsed("tail")?.unwrap_or(false), transactions })
     }
 
     fn tcp(options: &mut StreamOptions, encoding: KeyedEncoding<'_>) -> Result<Connector> {
@@ -337,6 +362,15 @@ impl Connector {
     }
 }
 
+/// Marks of transactions of the options `transactions` and `collection`.
+fn transaction_marks(options: &mut StreamOptions, data: &Path) -> Result<Option<TransactionMarks>> {
+    let Some(path) = options.take("transactions") else { return Ok(None) };
+    if path.contains(['*', '?']) || Path::new(&path) == data {
+        return Err(invalid("transactions", &path));
+    }
+    Ok(Some(TransactionMarks { path, collection: options.take("collection") }))
+}
+
 /// Key of a source's rows; its columns become NOT NULL. Only rows that change have one.
 fn source_key(
     create: &CreateSource,
@@ -363,8 +397,11 @@ fn source_key(
             "WATERMARK of a source whose rows change: windows over them are refused, and nothing else reads it",
         ));
     }
-    if columns.iter().any(|column| column.name == DELETED) {
-        return Err(Error::coded("42701", format!("column \"{DELETED}\" of a source whose rows change")));
+    if let Some(column) = columns.iter().find(|column| [DELETED, TRANSACTION].contains(&&*column.name)) {
+        return Err(Error::coded(
+            "42701",
+            format!("column \"{}\" of a source whose rows change", column.name),
+        ));
     }
     for name in &key {
         let column = columns[..create.columns.len()].iter_mut().find(|column| column.name == *name);

@@ -50,6 +50,12 @@ impl SinkDefinition {
         };
         let key: Vec<String> = key.iter().flat_map(|key| key.split(',')).map(column_of_list).collect();
         let format = file_format(&mut options, (clause.encoding, Some(&key)))?;
+        if let FileFormat::Changes(changes) = &format
+            && changes.timestamp_unit_ns.is_some()
+        {
+            let message = format!("unrecognized option \"timestamp_unit\" of sink \"{name}\"");
+            return Err(Error::coded("22023", message));
+        }
         options.end()?;
         Ok(SinkDefinition { target, format, from: clause.from.clone() })
     }

@@ -14,7 +14,8 @@
 //!   2PC, dissertation 5.3.3). If some written state has not voted, nothing is committed.
 //! - Where sources mark transactions ([`Boundary::Punctuated`]), each has a part in every transaction: it is
 //!   complete when all sources have marked theirs. A source that has is not read until then, and one whose
-//!   part is aborted, or is not complete when the source begins another or ends, dooms the transaction.
+//!   part is aborted, or is not complete when the source begins another or ends, dooms the transaction. Where sources
+//!   name transactions, parts of different ones are an error.
 //! - A transaction is *doomed* once it contains tuples that cannot be processed (with [`OnError::Abort`]):
 //!   the rest of its tuples is skipped, so that the complete transaction is dropped.
 //! - A dropped transaction's tuples count as processed: the next commit stores a position after them. If
@@ -74,6 +75,8 @@ pub(crate) struct Executor {
     pub(super) committer: Option<Committer>,
     /// Per source, true if it has elements in the open transaction and has not marked its part.
     open_parts: Vec<bool>,
+    /// Source that has marked its part of the open transaction first, and the id of that.
+    marked: Option<(usize, Arc<str>)>,
     /// Sources that have ended while the transaction was open.
     ended: Vec<usize>,
     /// Per source, the time of its last tuples, and true if it is not waited for.
@@ -119,6 +122,7 @@ impl Executor {
             sealed: None,
             committer: None,
             open_parts: vec![false; feed.sources()],
+            marked: None,
             ended: Vec::new(),
             heard_ns: vec![0; feed.sources()],
             quiet: vec![false; feed.sources()],
@@ -401,7 +405,10 @@ impl Executor {
             // A part begins with its first tuple; the open one before it was not marked complete.
             Punctuation::Begin if is_marked && self.open_parts[source] => self.mark(source, false),
             Punctuation::Begin if is_marked => Ok(()),
-            Punctuation::Commit if is_marked => self.mark(source, true),
+            Punctuation::Commit if is_marked => {
+                self.check_transaction(source)?;
+                self.mark(source, true)
+            }
             Punctuation::Abort if is_marked => self.mark(source, false),
             Punctuation::Begin | Punctuation::Commit => self.commit(),
             Punctuation::Abort => self.drop_transaction(),
@@ -416,6 +423,22 @@ impl Executor {
                 self.ended(source)
             }
         }
+    }
+
+    /// Checks that the parts of the open transaction are of the same one, where sources name it.
+    fn check_transaction(&mut self, source: usize) -> Result<()> {
+        let Some(id) = self.feed.transaction_of(source) else { return Ok(()) };
+        let Some((other, expected)) = self.marked.as_ref().filter(|(_, expected)| *expected != id) else {
+            self.marked.get_or_insert((source, id));
+            return Ok(());
+        };
+        let name = |source: usize| self.feed.source(source).name();
+        let reason = format!(
+            "source {} ends transaction {id}, and source {} transaction {expected} in its place",
+            name(source),
+            name(*other)
+        );
+        Err(Error::InvalidTopology { topology: self.topology.clone(), reason })
     }
 
     /// Ends a source's part of the transaction, and the transaction if all parts have ended.
@@ -436,6 +459,7 @@ impl Executor {
         }
         if self.feed.all_held() {
             self.feed.release();
+            self.marked = None;
             self.commit()?;
         }
         // The last watermark of a source goes into a transaction of its own: it holds whatever became of the

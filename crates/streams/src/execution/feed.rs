@@ -318,6 +318,11 @@ impl Feed {
         found.map_or_else(String::new, |source| format!("source {}", source.name))
     }
 
+    /// Transaction that a source has marked last, if its transactions have ids.
+    pub(crate) fn transaction_of(&self, number: usize) -> Option<Arc<str>> {
+        self.sources[number].source.transaction()
+    }
+
     pub(crate) fn source(&self, number: usize) -> &FeedSource {
         &self.sources[number]
     }

@@ -50,18 +50,19 @@ impl ChangeEncoder {
             tuples.iter().for_each(|tuple| self.change(None, Some(tuple), None, lines));
             return Ok(());
         };
-        let is_gone: Vec<bool> = retracted.iter().map(|is_gone| is_gone == Some(true)).collect();
-        let written = tuples.iter().zip(&is_gone).filter(|(_, is_gone)| !**is_gone);
+        let is_retracted: Vec<bool> =
+            retracted.iter().map(|is_retracted| is_retracted == Some(true)).collect();
+        let written = tuples.iter().zip(&is_retracted).filter(|(_, is_retracted)| !**is_retracted);
         let written: BTreeSet<Vec<u8>> = match self.format.envelope {
             Envelope::Upsert => written.map(|(tuple, _)| self.key_object(tuple)).collect(),
             Envelope::Debezium => BTreeSet::new(),
         };
-        for (tuple, _) in tuples.iter().zip(&is_gone).filter(|(_, is_gone)| **is_gone) {
+        for (tuple, _) in tuples.iter().zip(&is_retracted).filter(|(_, is_retracted)| **is_retracted) {
             if !written.contains(&self.key_object(tuple)) {
                 self.change(Some(tuple), None, None, lines);
             }
         }
-        for (tuple, _) in tuples.iter().zip(&is_gone).filter(|(_, is_gone)| !**is_gone) {
+        for (tuple, _) in tuples.iter().zip(&is_retracted).filter(|(_, is_retracted)| !**is_retracted) {
             self.change(None, Some(tuple), None, lines);
         }
         Ok(())

@@ -17,6 +17,9 @@ use entresol_tables::{Column, DataType, Value};
 /// Column of the tuples that is true of deleted rows.
 pub const DELETED: &str = "deleted_";
 
+/// Column of the tuples with the transaction of the event, NULL if it is of none ([`crate::TransactionSource`]).
+pub const TRANSACTION: &str = "transaction_";
+
 /// Form of the lines of [`ChangeFormat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Envelope {
@@ -35,6 +38,8 @@ pub struct ChangeFormat {
     pub key: Vec<String>,
     /// Nanoseconds of the unit in which a timestamp is a number; without it, numbers are refused.
     pub timestamp_unit_ns: Option<i64>,
+    /// True if tuples have [`TRANSACTION`] in a last column, of Debezium.
+    pub has_transactions: bool,
     /// Number of columns of a table, of a sink whose tuples are the table's logged changes
     /// ([`entresol_tables::change_columns`]).
     pub logged_columns: Option<usize>,
@@ -43,7 +48,7 @@ pub struct ChangeFormat {
 impl ChangeFormat {
     /// Format without numbers as timestamps, of rows that are not from a change log.
     pub fn new(envelope: Envelope, key: Vec<String>) -> ChangeFormat {
-        ChangeFormat { envelope, key, timestamp_unit_ns: None, logged_columns: None }
+        ChangeFormat { envelope, key, timestamp_unit_ns: None, has_transactions: false, logged_columns: None }
     }
 
     /// Columns of the tuples: those of the rows, and [`DELETED`].
@@ -51,7 +56,8 @@ impl ChangeFormat {
         let is_key = |column: &Column| self.key.contains(&column.name);
         let of_tuple = |column: &Column| Column { nullable: !is_key(column), ..column.clone() };
         let deleted = Column::new(DELETED, DataType::Boolean).not_null();
-        columns.iter().map(of_tuple).chain([deleted]).collect()
+        let transaction = self.has_transactions.then(|| Column::new(TRANSACTION, DataType::Varchar));
+        columns.iter().map(of_tuple).chain([deleted]).chain(transaction).collect()
     }
 
     /// Tuple of a line, none of a line that says nothing, or the reason why it is no change of these columns.
@@ -122,7 +128,11 @@ impl ChangeFormat {
             ("t", ..) => Err("op t (truncate): rows are deleted one by one".to_owned()),
             (other, ..) => Err(format!("op \"{other}\": expected c, r, u or d")),
         };
-        tuple.map(Some)
+        let mut tuple = tuple?;
+        if self.has_transactions {
+            tuple.push(transaction_of(envelope));
+        }
+        Ok(Some(tuple))
     }
 
     /// Refuses an update that changes the key: connectors send it as `d` and `c`.
@@ -216,6 +226,15 @@ impl ChangeFormat {
         }
         tuple.push(Value::Boolean(true));
         Ok(tuple)
+    }
+}
+
+/// Transaction of an event; NULL if it is of none.
+fn transaction_of(envelope: &Json<'_>) -> Value {
+    let id = envelope.field("transaction").and_then(|transaction| transaction.field("id"));
+    match id.map(|id| &id.value) {
+        Some(JsonValue::String(id)) => Value::from(id.as_ref()),
+        _ => Value::Null,
     }
 }
 

@@ -102,6 +102,10 @@ impl Source for IncludingSource {
         self.source.follows_commits()
     }
 
+    fn transaction(&self) -> Option<Arc<str>> {
+        self.source.transaction()
+    }
+
     fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
         self.source.open_splits(from, splits)
     }

@@ -80,6 +80,9 @@ impl JsonReader {
                         reason,
                         raw: String::from_utf8_lossy(shown).into_owned(),
                     });
+                    if self.parser.ends_batches_at_rejects() {
+                        break;
+                    }
                 }
             }
         }

@@ -64,6 +64,11 @@ impl LineParser {
         }
     }
 
+    /// Returns true if a rejected line ends a batch: then the position behind it is that of the batch.
+    pub(crate) fn ends_batches_at_rejects(&self) -> bool {
+        matches!(&self.format, FileFormat::Changes(format) if format.has_transactions)
+    }
+
     /// Tuple of a line if it has one, or the reason why it is none. Fields of CSV are in the order of the columns.
     pub(crate) fn tuple(&self, line: &[u8]) -> Result<Option<Tuple>, String> {
         match &self.format {

@@ -24,6 +24,7 @@ pub(crate) mod nexmark;
 pub(crate) mod paced;
 pub(crate) mod rejects;
 pub(crate) mod tcp;
+pub(crate) mod transactions;
 
 use crate::element::Punctuation;
 use crate::error::Result;
@@ -176,6 +177,12 @@ pub trait Source: Send {
         false
     }
 
+    /// Returns the id of the transaction whose [`Punctuation::Commit`] it returned last, if its transactions have ids: the
+    /// parts of several sources are of the same one.
+    fn transaction(&self) -> Option<Arc<str>> {
+        None
+    }
+
     /// Starts after the positions that it returned for its splits in earlier runs; `from` is the one of a
     /// source without splits that had this name before.
     fn open_splits(&mut self, from: Option<Position>, _splits: &[SplitPosition]) -> Result<()> {
@@ -220,6 +227,10 @@ impl Source for Box<dyn Source> {
 
     fn follows_commits(&self) -> bool {
         (**self).follows_commits()
+    }
+
+    fn transaction(&self) -> Option<Arc<str>> {
+        (**self).transaction()
     }
 
     fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
