@@ -150,10 +150,11 @@ SF ?= 1
 RACE ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/race
 RACE_SSB_ARGS ?=
 RACE_TPCH_ARGS ?=
+RACE_SELECTION_ARGS ?=
 RACE_STREAMS_ARGS ?=
 RACE_NEEDS = tests/race/requirements.txt
 RACE_VENV = $(RACE)/venv
-.PHONY: race-ssb race-tpch race-streams
+.PHONY: race-ssb race-tpch race-selection race-streams
 race-ssb: race-setup ## Run the Star Schema Benchmark beside DuckDB and DataFusion; SF=10 for another scale factor.
 	"$(RACE_VENV)/bin/python" tests/race-ssb/race.py --dir "$(RACE)/ssb-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SSB_ARGS)
@@ -161,6 +162,10 @@ race-ssb: race-setup ## Run the Star Schema Benchmark beside DuckDB and DataFusi
 race-tpch: race-setup ## Run the 22 queries of TPC-H on columns and rows beside DuckDB and DataFusion; SF=0.1 for less.
 	"$(RACE_VENV)/bin/python" tests/race-tpch/race.py --dir "$(RACE)/tpch-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_TPCH_ARGS)
+
+race-selection: race-setup ## Select by one to six attributes beside DuckDB, a scan of plain columns and RocksDB; SF=0.1 for less.
+	"$(RACE_VENV)/bin/python" tests/race-selection/race.py --dir "$(RACE)/selection-$(SF)" --sf $(SF) \
+		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SELECTION_ARGS)
 
 race-streams: RACE_VENV = $(RACE)/venv-streams
 race-streams: race-streams-setup ## Run questions of NEXMark beside bytewax and pathway; RACE_STREAMS_ARGS='--queries q1,q7'.

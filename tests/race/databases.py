@@ -143,10 +143,15 @@ class Served:
                 return line.split("listening on ")[1].split()[0]
         raise SystemExit(f"the server did not start:\n{said}")
 
+    def options_of(self, table):
+        """Options of CREATE TABLE."""
+        return f"layout = '{self.layout}'"
+
     def load(self, files):
-        for statement in self.race.schema.read_text().split(";"):
-            if statement.strip():
-                self.connection.execute(f"{statement} WITH (layout = '{self.layout}')")
+        statements = [statement for statement in self.race.schema.read_text().split(";") if statement.strip()]
+        for statement in statements:
+            table = statement.split("CREATE TABLE ")[1].split()[0]
+            self.connection.execute(f"{statement} WITH ({self.options_of(table)})")
         cursor = self.connection.cursor()
         for table in self.race.tables:
             with open(self.race.file(files, table), "rb") as file:

@@ -45,8 +45,11 @@ def table(race, times, processor):
     of = lambda kind, name: {of: kind(times[of][name]) if name in times[of] else None for of in databases}
     for name in race.queries():
         line(name, of(hot, name), of(first, name))
-    names = answered(times)
-    sums = lambda kind: {of: sum(kind(times[of][name]) for name in names) for of in databases}
+    whole = {of: times[of] for of in databases if of not in race.partial}
+    names = answered(whole) if whole else []
+    sums = lambda kind: {
+        of: sum(kind(times[of][name]) for name in names) if of in whole else None for of in databases
+    }
     line("sum", sums(hot), sums(first))
     used = {of: statistics.median(processor[of]) for of in databases}
     line("processor", used, dict.fromkeys(databases))
@@ -55,16 +58,20 @@ def table(race, times, processor):
 
 def ratios(race, times, processor):
     """Lines that say how many times as long as each of ours the others take, by the sums of each round."""
-    names, lines = answered(times), []
+    lines = []
     for own in (name for name in times if name in race.ours):
-        ours = sums_of_rounds(times[own], names)
         for peer in (name for name in times if name not in race.ours):
+            names = answered({own: times[own], peer: times[peer]})
+            if not names:
+                continue
+            ours = sums_of_rounds(times[own], names)
             of_rounds = [theirs / mine for theirs, mine in zip(sums_of_rounds(times[peer], names), ours)]
             slower = [name for name in names if hot(times[own][name]) > hot(times[peer][name])]
+            used = f", {statistics.median(processor[peer]) / statistics.median(processor[own]):.2f} times its processor time"
             lines.append(
                 f"{peer}: {statistics.median(of_rounds):.2f} times the time of {own} (rounds "
-                f"{min(of_rounds):.2f} to {max(of_rounds):.2f}), "
-                f"{statistics.median(processor[peer]) / statistics.median(processor[own]):.2f} times its processor time; "
+                f"{min(of_rounds):.2f} to {max(of_rounds):.2f})"
+                f"{used if set(times[own]) == set(times[peer]) else ''}; "
                 f"{own} is slower in {', '.join(slower) or 'no query'}"
             )
     return lines
@@ -72,7 +79,7 @@ def ratios(race, times, processor):
 
 def text(race, times, processor, loaded):
     lines = [f"{database}: loaded in {of['seconds']:.1f} s, {of['bytes'] / 1e6:.0f} MB" for database, of in loaded.items()]
-    return "\n".join([table(race, times, processor), *ratios(race, times, processor), *lines]) + "\n"
+    return "\n".join([table(race, times, processor), *ratios(race, times, processor), *race.judged(times), *lines]) + "\n"
 
 
 def plot(race, times):
