@@ -15,7 +15,7 @@ DEMO_ARGS ?=
 BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees recovery page-replacement wire-rate \
 	scan-rate load-rate stream-rate commit-latency subscribe-latency mview-cost nexmark \
 	mvcc-versions independence protocol-overhead cc-short cc-medium cc-long abort-rate hotspot bandwidth e2 e6 e7 \
-	ptable-key-range ptable-attribute-range ptable-block-size ptable-point cost-model \
+	ptable-key-range ptable-attribute-range ptable-block-size ptable-point cost-model representations \
 	elf-policies elf-exact elf-range elf-partial elf-parallel encodings \
 	ssb hpcache-ssb ssb-pmem ssb-steps
 BENCH_ARGS ?=

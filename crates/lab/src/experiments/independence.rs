@@ -162,7 +162,7 @@ impl Writer<'_> {
 }
 
 /// Nanoseconds that this thread has had a processor.
-fn processor_ns() -> Result<u64, Error> {
+pub(super) fn processor_ns() -> Result<u64, Error> {
     let invalid = |error: String| Error::Invalid(format!("/proc/thread-self/schedstat: {error}"));
     let text =
         std::fs::read_to_string("/proc/thread-self/schedstat").map_err(|error| invalid(error.to_string()))?;

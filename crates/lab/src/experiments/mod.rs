@@ -35,6 +35,7 @@ mod race_kv;
 mod race_trees;
 mod race_tsp;
 mod recovery;
+mod representations;
 #[cfg(feature = "database")]
 mod scan_rate;
 #[cfg(feature = "database")]
@@ -288,6 +289,11 @@ pub const ALL: &[Experiment] = &[
         name: "cost-model",
         about: "the cost model of tables: its constants, its predictions beside measurements, the designs it takes",
         run: cost_model::run,
+    },
+    Experiment {
+        name: "representations",
+        about: "a table over each structure: rows by key, ranges, writes, opening, bytes; beside the cost model (5.6)",
+        run: representations::run,
     },
     Experiment {
         name: "hotspot",

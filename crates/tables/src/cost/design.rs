@@ -3,6 +3,7 @@
 use super::elf::levels;
 use super::query::{ConditionProfile, Prefix, QueryProfile};
 use super::statistics::TableStatistics;
+use super::structure::{StructureMedium, TableSize};
 use super::{CostConstants, MEASURED};
 use crate::columns::group::GROUP_ROWS;
 use crate::columns::page::BLOCK_ROWS;
@@ -10,6 +11,7 @@ use crate::index::few;
 use crate::schema::clustering::BLOCK_BYTES_DEFAULT;
 use crate::schema::definition::TableLayout;
 use crate::table::Table;
+use entresol_structures::IndexStructure;
 use entresol_structures::elf::ElfLevel;
 use std::fmt;
 
@@ -109,6 +111,16 @@ pub struct WriteCosts {
     pub delete: f64,
 }
 
+/// Constants of a table: with another structure than the default one those of its rows are others.
+fn constants_of(table: &Table) -> CostConstants {
+    let structure = table.definition().structure;
+    if structure == IndexStructure::default() || table.has_row_groups() {
+        return MEASURED;
+    }
+    let size = TableSize::of(table.schema(), table.estimated_rows() as f64);
+    CostConstants::of_structure(structure, &size, &StructureMedium::of_tier(table.tier()))
+}
+
 impl Design {
     /// Design that a table has.
     pub fn of(table: &Table) -> Design {
@@ -128,7 +140,7 @@ impl Design {
                 .map(|elf| ElfDesign { name: elf.name.clone(), columns: elf.columns.clone() })
                 .collect(),
             dimensions: clustering.flat_map(|of| &of.dimensions).map(|dimension| dimension.column).collect(),
-            constants: MEASURED,
+            constants: constants_of(table),
         }
     }
 

@@ -26,12 +26,14 @@ mod elf;
 mod query;
 mod sample;
 mod statistics;
+mod structure;
 
 pub use design::{AccessPath, Design, ElfDesign, IndexDesign, PathCost, WriteCosts};
 pub use query::QueryProfile;
 pub use sample::SAMPLE_ROWS_MAX;
 pub(crate) use sample::Sample;
 pub use statistics::{ColumnStatistics, StorageUse, TableStatistics};
+pub use structure::{OperationCost, OperationMix, StructureCosts, StructureMedium, TableSize};
 
 /// Costs in nanoseconds, of one processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
