@@ -4,6 +4,7 @@
 
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer};
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
+use entresol_memory::profile::Profile;
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
 use entresol_structures::IndexStructure;
 use entresol_tables::{
@@ -391,4 +392,60 @@ fn every_crash_leaves_a_table_over_each_structure_at_one_commit() {
         println!("{structure}: {report:?}");
         assert!(report.explored(1_000), "{structure}: {report:?}");
     }
+}
+
+/// Definition of a table with a key of some columns, whose structure is to be chosen.
+fn chosen_for(columns: &[(&str, DataType)], key: &[&str]) -> TableDefinition {
+    let columns = columns.iter().map(|(name, data_type)| Column::new(*name, *data_type)).collect();
+    TableDefinition::plain(Schema::new(columns, key).unwrap())
+}
+
+#[test]
+fn the_structure_of_a_table_is_chosen_by_schema_placement_and_workload() {
+    let number = [("id", DataType::BigInt), ("v", DataType::Int)];
+    let plain = chosen_for(&number, &["id"]);
+    let dram = catalog_of(&Pool::volatile(&PoolOptions::default()).unwrap()).unwrap();
+    // What cannot be another one.
+    let named = dram.choose_structure(&chosen_for(&[("name", DataType::Varchar)], &["name"])).unwrap();
+    assert_eq!(named.structure, IndexStructure::FpTree);
+    assert!(named.why.contains("(name)"), "{named:?}");
+    let by_columns = TableDefinition { layout: TableLayout::Columns, ..plain.clone() };
+    let by_columns = dram.choose_structure(&by_columns).unwrap();
+    assert!(by_columns.why.contains("'columns' has a structure of its own"), "{by_columns:?}");
+    // The model's figures stand in the reason, of the workload that is assumed or recorded.
+    let unknown = dram.choose_structure(&plain).unwrap();
+    assert!(
+        unknown.why.contains("an unknown workload") && unknown.why.contains("1000000 rows"),
+        "{unknown:?}"
+    );
+    let optane = Profile::embedded("optane-dcpmm").unwrap();
+    let pmem = catalog_of(&Pool::modelled(&PoolOptions::default(), &optane).unwrap()).unwrap();
+    let on_pmem = pmem.choose_structure(&plain).unwrap();
+    assert_ne!(on_pmem.why, unknown.why, "the medium's times are others");
+    let table = dram.create_table_as("t", plain.clone(), TableOptions::default()).unwrap();
+    let tx = dram.begin().unwrap();
+    (0..500).for_each(|id| table.insert(&tx, &[Value::BigInt(id), Value::Int(1)]).unwrap());
+    tx.commit(Durability::None).unwrap();
+    let recorded = dram.choose_structure(&plain).unwrap();
+    let is_recorded = recorded.why.contains("recorded") && !recorded.why.contains("1000000 rows");
+    assert!(is_recorded, "{recorded:?}");
+}
+
+#[test]
+fn a_chosen_structure_and_its_reason_are_there_after_a_restart() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let catalog = open(directory.path());
+    let plain = chosen_for(&[("id", DataType::BigInt)], &["id"]);
+    let choice = catalog.choose_structure(&plain).unwrap();
+    let definition =
+        TableDefinition { structure: choice.structure, structure_reason: Some(choice.why.clone()), ..plain };
+    catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    drop(catalog);
+    let catalog = open(directory.path());
+    let table = catalog.table("t").unwrap();
+    assert_eq!(table.definition().structure_reason, Some(choice.why));
+    assert_eq!(
+        (table.definition().structure, table.state().structure()),
+        (choice.structure, choice.structure)
+    );
 }

@@ -34,7 +34,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         let declared = table_options::declared_options(create)?;
         definition.placement = declared.placement.unwrap_or_default();
         (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
-        definition.structure = declared.structure.unwrap_or_default();
+        declared.set_structure(&session.catalog, &mut definition)?;
         definition.version_slots = declared.versions;
         let layout = (definition.layout, definition.auto_layout);
         definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
@@ -58,7 +58,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     let mut definition = TableDefinition::plain(schema);
     definition.placement = declared.placement.unwrap_or_default();
     (definition.layout, definition.auto_layout) = LayoutChoice::of_new_table(declared.layout);
-    definition.structure = declared.structure.unwrap_or_default();
+    declared.set_structure(&session.catalog, &mut definition)?;
     definition.version_slots = declared.versions;
     let layout = (definition.layout, definition.auto_layout);
     definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;

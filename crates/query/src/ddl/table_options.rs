@@ -6,7 +6,7 @@
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
 //! | `layout` | `rows`, `columns`, `clustered`, `auto` (one of them, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]) |
-//! | `structure` | that of the rows' index, by name; `USING name` says the same | no |
+//! | `structure` | that of the rows' index, by name, or `auto`: the cost model's; `USING name` says the same | no |
 //! | `protocol` | `mvcc`, `mvcc_chains`, `s2pl`, `bocc` | no |
 //! | `versions` | version slots of a row with `mvcc`, 2 to 64 | no |
 //! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
@@ -20,11 +20,13 @@ use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_na
 use datafusion::sql::sqlparser::ast::{CreateTable, CreateTableOptions, Expr, SqlOption, Value as Literal};
 use entresol_memory::budget::MemorySize;
 use entresol_structures::IndexStructure;
-use entresol_tables::{Retention, Table, TableLayout};
+use entresol_tables::{Catalog, Retention, Table, TableDefinition, TableLayout};
 use entresol_transactions::{Protocol, TierChoice, VERSION_SLOTS_MAX, VERSION_SLOTS_MIN};
 
 /// PostgreSQL's only access method of tables.
 const HEAP: &str = "heap";
+/// Name for the structure that the cost model chooses.
+const AUTO: &str = "auto";
 /// Structures that tables cannot have, and why.
 const OTHER_STRUCTURES: [(&str, &str); 5] = [
     ("hash", "a hash table has no order of keys, and tables are read by ranges"),
@@ -44,7 +46,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) placement: Option<TierChoice>,
     pub(crate) layout: Option<LayoutChoice>,
     pub(crate) clustering: DeclaredClustering,
-    pub(crate) structure: Option<IndexStructure>,
+    pub(crate) structure: Option<DeclaredStructure>,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) versions: Option<u8>,
     pub(crate) hot_bytes: Option<u64>,
@@ -68,6 +70,15 @@ impl LayoutChoice {
             Some(LayoutChoice::Auto) => (TableLayout::Rows, true),
         }
     }
+}
+
+/// Structure that a statement asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum DeclaredStructure {
+    /// This one.
+    Structure(IndexStructure),
+    /// Structure that the cost model chooses when the table is created.
+    Auto,
 }
 
 /// SequenceOptions of a CREATE TABLE.
@@ -118,7 +129,30 @@ pub(crate) fn option_names(options: &[SqlOption]) -> impl Iterator<Item = &str> 
     })
 }
 
+impl DeclaredStructure {
+    /// Returns true if a table has it.
+    fn is_that_of(self, table: &Table) -> bool {
+        match self {
+            DeclaredStructure::Structure(structure) => structure == table.definition().structure,
+            DeclaredStructure::Auto => table.definition().structure_reason.is_some(),
+        }
+    }
+}
+
 impl DeclaredOptions {
+    /// Gives a new table its structure. All else that it is chosen by has to be in the definition.
+    pub(crate) fn set_structure(&self, catalog: &Catalog, definition: &mut TableDefinition) -> Result<()> {
+        match self.structure {
+            None => {}
+            Some(DeclaredStructure::Structure(structure)) => definition.structure = structure,
+            Some(DeclaredStructure::Auto) => {
+                let choice = catalog.choose_structure(definition)?;
+                (definition.structure, definition.structure_reason) = (choice.structure, Some(choice.why));
+            }
+        }
+        Ok(())
+    }
+
     /// Returns an error if what is fixed differs from the table's: its rows would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
@@ -127,7 +161,7 @@ impl DeclaredOptions {
             return Err(entresol_tables::Error::PlacementFixed { table, placement }.into());
         }
         let fixed = [
-            ("structure", self.structure.is_some_and(|wanted| wanted != table.definition().structure)),
+            ("structure", self.structure.is_some_and(|wanted| !wanted.is_that_of(table))),
             ("protocol", self.protocol.is_some_and(|wanted| wanted != table.state().protocol())),
             ("versions", self.versions.is_some() && self.versions != table.definition().version_slots),
             ("hot_bytes", self.hot_bytes.is_some()),
@@ -152,12 +186,15 @@ fn layout_of(text: &str) -> Result<LayoutChoice> {
 }
 
 /// Structure of the index of a table's rows. PostgreSQL's name for the default is one, too.
-fn structure_of(text: &str) -> Result<IndexStructure> {
+fn structure_of(text: &str) -> Result<DeclaredStructure> {
+    if text.eq_ignore_ascii_case(AUTO) {
+        return Ok(DeclaredStructure::Auto);
+    }
     if text.eq_ignore_ascii_case(HEAP) {
-        return Ok(IndexStructure::default());
+        return Ok(DeclaredStructure::Structure(IndexStructure::default()));
     }
     if let Ok(structure) = text.parse() {
-        return Ok(structure);
+        return Ok(DeclaredStructure::Structure(structure));
     }
     let names = IndexStructure::ALL.map(IndexStructure::name).join(", ");
     let of_another_kind = OTHER_STRUCTURES.iter().find(|(name, _)| name.eq_ignore_ascii_case(text));
@@ -165,7 +202,10 @@ fn structure_of(text: &str) -> Result<IndexStructure> {
         Some((name, reason)) => {
             Error::coded("0A000", format!("USING {name} for a table: {reason}; use {names}"))
         }
-        None => Error::coded("42704", format!("access method \"{text}\" does not exist; there are {names}")),
+        None => Error::coded(
+            "42704",
+            format!("access method \"{text}\" does not exist; there are {names}, {AUTO}"),
+        ),
     })
 }
 

@@ -78,7 +78,12 @@ impl CostedScan<'_> {
             None => matches!(cost.path, AccessPath::Columns | AccessPath::Elf(_)),
         };
         let taken = paths.iter().position(is_taken);
-        let head = format!("Costs of {} ({} rows):", self.table.name(), statistics.rows.round());
+        let structure = match &self.table.definition().structure_reason {
+            Some(why) => format!(", structure 'auto': {why}"),
+            None if self.table.has_row_groups() => String::new(),
+            None => format!(", structure {}", self.table.definition().structure),
+        };
+        let head = format!("Costs of {} ({} rows{structure}):", self.table.name(), statistics.rows.round());
         let first = taken.map(|at| format!("{}, taken{}", shown(&paths[at]), self.measured(is_measured)));
         let others = paths.iter().enumerate().filter(|(at, _)| Some(*at) != taken);
         let others = others.map(|(_, cost)| shown(cost));

@@ -204,3 +204,34 @@ async fn costs_are_shown_beside_the_paths_that_were_not_taken() {
     let costs = read(&mut session, joined).await;
     assert_eq!(costs.iter().filter(|line| line.starts_with("Costs of sales")).count(), 2, "{costs:?}");
 }
+
+#[tokio::test]
+async fn the_structure_of_a_table_stands_beside_its_costs() {
+    let mut session = open();
+    for using in ["fptree", "wbtree", "auto"] {
+        let table = format!("by_{using}");
+        run(&mut session, &format!("CREATE TABLE {table} (id BIGINT PRIMARY KEY, v INT) USING {using}"))
+            .await;
+        run(&mut session, &format!("INSERT INTO {table} SELECT i, i FROM generate_series(1, 2000) g(i)"))
+            .await;
+    }
+    let mut heads = Vec::new();
+    for using in ["fptree", "wbtree", "auto"] {
+        let costs =
+            read(&mut session, &format!("EXPLAIN (COSTS) SELECT v FROM by_{using} WHERE id > 7")).await;
+        heads.extend(costs.into_iter().filter(|line| line.starts_with("Costs of")));
+    }
+    assert!(
+        heads[0].ends_with("rows, structure fptree):") && heads[1].ends_with("rows, structure wbtree):"),
+        "{heads:?}"
+    );
+    assert!(heads[2].contains("structure 'auto': ") && heads[2].contains(" ms for "), "{heads:?}");
+    // By columns a table has no choice, and says so; a recorded workload is one of the reasons.
+    run(&mut session, "CREATE TABLE wide (id BIGINT PRIMARY KEY) USING auto WITH (layout = 'columns')").await;
+    run(&mut session, "CREATE TABLE later (id BIGINT PRIMARY KEY) USING auto").await;
+    let reasons =
+        "SELECT structure_reason FROM entresol.tables WHERE name IN ('wide', 'later') ORDER BY name";
+    let reasons = read(&mut session, reasons).await;
+    assert!(reasons[0].contains("the recorded workload of tables by rows"), "{reasons:?}");
+    assert_eq!(reasons[1], "the layout 'columns' has a structure of its own");
+}

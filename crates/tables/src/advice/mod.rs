@@ -16,9 +16,11 @@
 mod auto;
 mod candidates;
 mod model;
+mod structure;
 
 pub(crate) use auto::LastDecision;
 pub use auto::{LayoutAdvisor, LayoutDecision};
+pub use structure::{STRUCTURE_GAIN_MIN, StructureChoice};
 
 use crate::cost::{Design, TableStatistics};
 use crate::error::Result;

@@ -50,7 +50,10 @@ const SECTION_AUTO_LAYOUT: u8 = 13;
 const SECTION_STRUCTURE: u8 = 14;
 const SECTION_VERSION_SLOTS: u8 = 15;
 const SECTION_PAGES: u8 = 16;
-const SECTIONS: usize = SECTION_PAGES as usize + 1;
+const SECTION_STRUCTURE_REASON: u8 = 17;
+const SECTIONS: usize = SECTION_STRUCTURE_REASON as usize + 1;
+/// Maximum bytes of the reason of a structure.
+const STRUCTURE_REASON_BYTES_MAX: usize = 1024;
 
 /// Content of the section of a layout that follows the workload, and of that of pages.
 const AUTO_LAYOUT: u8 = 1;
@@ -126,6 +129,8 @@ pub struct TableDefinition {
     pub clustering: Option<ClusteringDefinition>,
     /// Structure of the index of its rows, which has to have keys of their width; it never changes.
     pub structure: IndexStructure,
+    /// Reason of the structure, if the cost model chose it ([`crate::advice::StructureChoice`]).
+    pub structure_reason: Option<String>,
     /// Version slots of its rows; `None`: as many as the database's. It never changes.
     pub version_slots: Option<u8>,
     /// True if the owner may put several rows into one value, a page. Their first key column takes eight bytes.
@@ -226,6 +231,7 @@ impl TableDefinition {
             elves: Vec::new(),
             clustering: None,
             structure: IndexStructure::default(),
+            structure_reason: None,
             version_slots: None,
             pages: false,
         }
@@ -340,6 +346,13 @@ impl TableDefinition {
     /// Validates that the structure has keys of the rows' width, and the layout leaves a choice.
     fn check_structure(&self, table: &str) -> Result<()> {
         let structure = self.structure;
+        let reason_bytes = self.structure_reason.as_ref().map_or(0, String::len);
+        if reason_bytes > STRUCTURE_REASON_BYTES_MAX {
+            return Err(invalid(format!(
+                "table {table}: the reason of its structure has {reason_bytes} bytes, at most \
+                 {STRUCTURE_REASON_BYTES_MAX} are possible"
+            )));
+        }
         if structure == IndexStructure::default() {
             return Ok(());
         }
@@ -492,6 +505,9 @@ impl TableDefinition {
         }
         if self.structure != IndexStructure::default() {
             section(&mut bytes, SECTION_STRUCTURE, &[self.structure.number()]);
+        }
+        if let Some(reason) = &self.structure_reason {
+            section(&mut bytes, SECTION_STRUCTURE_REASON, reason.as_bytes());
         }
         if let Some(slots) = self.version_slots {
             section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
@@ -699,6 +715,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         let [number] = *part else { return None };
         definition.structure = IndexStructure::from_number(number)?;
     }
+    if let Some(reason) = part(SECTION_STRUCTURE_REASON) {
+        definition.structure_reason = Some(std::str::from_utf8(reason).ok()?.to_owned());
+    }
     if let Some(part) = part(SECTION_VERSION_SLOTS) {
         let [slots] = *part else { return None };
         definition.version_slots = Some(slots);
@@ -743,6 +762,7 @@ mod tests {
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
         definition.placement = TierChoice::Disk;
         definition.version_slots = Some(5);
+        definition.structure_reason = Some("it takes 7 ms".to_owned());
         definition.owner = Some("metering".to_owned());
         definition.changes = Some(Retention::For(Duration::from_secs(3600)));
         definition
@@ -861,6 +881,8 @@ mod tests {
         assert!(broken(|d| d.checks[0].name = "u".into()).contains("\"u\""));
         assert!(broken(|d| d.checks[0].name = "the_key".into()).contains("\"the_key\""));
         assert!(broken(|d| d.indexes[0].name.clear()).contains("invalid name"));
+        let long = broken(|d| d.structure_reason = Some("x".repeat(2_000)));
+        assert!(long.contains("has 2000 bytes, at most 1024"), "{long}");
         let by_columns = broken(|d| {
             (d.layout, d.structure) = (TableLayout::Columns, IndexStructure::WbTree);
         });

@@ -50,7 +50,7 @@ pub(crate) fn classes(view: &View) -> DFResult<Rows> {
         checks: table.definition().checks.len(),
         has_index: !indexes_of(table).is_empty(),
         privileges: access_list(&roles, table.name()),
-        options: cluster_options(table),
+        options: table_options(table),
         rows: table.analyzed().map(|analyzed| analyzed.rows),
     });
     let indexes = view.indexes().map(|index| Class {
@@ -142,7 +142,16 @@ fn class_row(class: Class) -> Vec<Cell> {
     ]
 }
 
-/// Options of a table with the layout `clustered`, or that may get it by its workload, as CREATE TABLE takes them.
+/// Options of a table that are not plain, as CREATE TABLE takes them.
+fn table_options(table: &Table) -> Option<Vec<String>> {
+    let mut options = cluster_options(table).unwrap_or_default();
+    if table.definition().structure_reason.is_some() {
+        options.push("structure=auto".to_owned());
+    }
+    (!options.is_empty()).then_some(options)
+}
+
+/// Options of a table with the layout `clustered`, or that may get it by its workload.
 fn cluster_options(table: &Table) -> Option<Vec<String>> {
     let clustering = table.definition().clustering.as_ref()?;
     let is_auto = table.definition().auto_layout;

@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`, `lists`, `levels`: pages of tables with row groups that are in DRAM; one per column that was read, and per Elf index that was searched, with the lists of each dimension where lists are cached |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
@@ -227,7 +227,10 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
     };
     let choice = |table: &Table| if table.definition().auto_layout { "auto" } else { "set" };
     let hot_bytes = tables.iter().map(|table| table.state().hot_bytes().cast_signed());
-    let columns: [(&str, ArrayRef); 13] = [
+    let structure_choice =
+        |table: &Table| if table.definition().structure_reason.is_some() { "auto" } else { "set" };
+    let reason = |table: &Table| table.definition().structure_reason.clone().unwrap_or_default();
+    let columns: [(&str, ArrayRef); 15] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -241,6 +244,8 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("structure", text(&|table| table.definition().structure.name().to_owned())),
         ("protocol", text(&|table| table.state().protocol().name().to_owned())),
         ("hot_bytes", Arc::new(Int64Array::from_iter_values(hot_bytes))),
+        ("structure_choice", text(&|table| structure_choice(table).to_owned())),
+        ("structure_reason", text(&reason)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

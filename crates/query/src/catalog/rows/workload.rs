@@ -151,6 +151,7 @@ pub(crate) fn advice(catalog: &Catalog) -> DFResult<RecordBatch> {
     let mut rows = Vec::new();
     for table in catalog.tables() {
         rows.extend(decision(&table));
+        rows.extend(chosen_structure(&table));
         let Some(proposals) = readable(&table, advise(&table, &tx)) else { continue };
         let follows = |proposal: &Proposal| {
             let of_layout = matches!(proposal.change, Change::SetLayout(_) | Change::Cluster(_));
@@ -186,6 +187,20 @@ fn decision(table: &Table) -> Option<AdviceRow> {
         before_ms: Some(decided.before_ms),
         after_ms: Some(decided.after_ms),
         why: format!("layout 'auto' {verb} '{}': {}", decided.layout.name(), decided.why),
+    })
+}
+
+/// Row about the structure that was chosen for a table with the structure `auto`.
+fn chosen_structure(table: &Table) -> Option<AdviceRow> {
+    let reason = table.definition().structure_reason.as_ref()?;
+    Some(AdviceRow {
+        table: table.name().to_owned(),
+        rank: None,
+        statement: None,
+        gain: None,
+        before_ms: None,
+        after_ms: None,
+        why: format!("structure 'auto' was chosen when the table was created: {reason}"),
     })
 }
 

@@ -1,0 +1,136 @@
+//! Structure `auto`: `CREATE TABLE ... USING auto` takes the structure for which the cost model expects least.
+//!
+//! It is chosen once, when the table is created, since the structure of a table never changes: moving a history costs more
+//! than copying rows. What is known by then decides:
+//!
+//! - the schema: the width of the keys says which structures are possible, the types of the columns how long rows are;
+//! - the placement: the tier gives the device profile whose times the model takes;
+//! - the recorded workload and the sizes of the tables by rows that are there, of which the new one is taken to be
+//!   another; without enough of them [`OperationMix::unknown`], for [`ROWS_UNKNOWN`] rows.
+//!
+//! The default stays where no other structure spares [`STRUCTURE_GAIN_MIN`] of the expected time. The choice and its reason
+//! are in the definition of the table, so a crash leaves both or no table.
+
+use super::OPERATIONS_MIN;
+use crate::catalog::Catalog;
+use crate::cost::{OperationMix, StructureCosts, StructureMedium, TableSize};
+use crate::error::Result;
+use crate::schema::definition::{TableDefinition, TableLayout};
+use crate::table::Table;
+use entresol_structures::{IndexStructure, KeyWidth};
+use std::sync::Arc;
+
+/// Least share of the expected time that another structure than the default has to spare.
+pub const STRUCTURE_GAIN_MIN: f64 = 0.1;
+/// Rows of a table about which nothing is known.
+const ROWS_UNKNOWN: f64 = 1e6;
+
+/// Structure of a new table, and the reason as a sentence.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StructureChoice {
+    /// Structure with the least expected costs.
+    pub structure: IndexStructure,
+    /// Reason, with the figures.
+    pub why: String,
+}
+
+impl Catalog {
+    /// Structure that a new table should have; its layout, schema and placement are those of the definition.
+    pub fn choose_structure(&self, definition: &TableDefinition) -> Result<StructureChoice> {
+        let default = |why: String| StructureChoice { structure: IndexStructure::default(), why };
+        if let Some(layout) = definition.layout_of_row_groups() {
+            return Ok(default(format!("the layout '{layout}' has a structure of its own")));
+        }
+        let width = definition.schema.key_width();
+        if width == KeyWidth::Variable {
+            let key = definition.column_names(definition.schema.key());
+            return Ok(default(format!("no other structure has keys of any length, as ({key}) is")));
+        }
+        let medium = StructureMedium::of_tier(self.context().tier(definition.placement)?);
+        let known = self.similar_tables();
+        let (rows, mix) = match &known {
+            Some((rows, mix)) => (*rows, *mix),
+            None => (ROWS_UNKNOWN, OperationMix::unknown(ROWS_UNKNOWN)),
+        };
+        let size = TableSize::of(&definition.schema, rows);
+        let possible = IndexStructure::ALL.into_iter().filter(|structure| structure.supports(width));
+        let mut expected: Vec<(IndexStructure, f64)> = possible
+            .map(|structure| (structure, mix.ns(&StructureCosts::new(structure, &size, &medium))))
+            .collect();
+        // Stable: of equal ones the default comes first.
+        expected.sort_by(|(_, first), (_, second)| first.total_cmp(second));
+        Ok(chosen(&expected, &size, known.is_some()))
+    }
+
+    /// Mean rows of the tables by rows of this database, and their recorded workload; none without enough of it.
+    fn similar_tables(&self) -> Option<(f64, OperationMix)> {
+        let is_similar = |table: &Arc<Table>| {
+            let definition = table.definition();
+            definition.layout == TableLayout::Rows && definition.owner.is_none()
+        };
+        let tables: Vec<Arc<Table>> = self.tables().into_iter().filter(is_similar).collect();
+        let mut mix = OperationMix { reads: 0.0, writes: 0.0, rows: 0.0, openings: 1.0 };
+        for table in &tables {
+            let rows = table.workload().row_counts();
+            mix.reads += (rows.read + rows.updated + rows.deleted) as f64;
+            mix.writes += rows.inserted as f64;
+            for (class, counts) in table.workload().classes() {
+                let key = table.schema().key();
+                let is_point = !table.schema().hidden_key()
+                    && key.iter().all(|column| {
+                        class.conditions.iter().any(|(known, kind)| known == column && kind.fixes_values())
+                    });
+                if is_point {
+                    mix.reads += counts.rows.max(counts.runs) as f64;
+                } else {
+                    mix.reads += counts.runs as f64;
+                    mix.rows += counts.rows as f64;
+                }
+            }
+        }
+        let operations = mix.reads + mix.writes + mix.rows;
+        let rows: f64 = tables.iter().map(|table| table.estimated_rows() as f64).sum();
+        (operations >= OPERATIONS_MIN as f64 && rows > 0.0).then(|| (rows / tables.len() as f64, mix))
+    }
+}
+
+/// Choice among structures with their expected nanoseconds, the least first.
+fn chosen(expected: &[(IndexStructure, f64)], size: &TableSize, is_recorded: bool) -> StructureChoice {
+    let default = IndexStructure::default();
+    let ns_of =
+        |structure| expected.iter().find(|(of, _)| *of == structure).map_or(f64::INFINITY, |(_, ns)| *ns);
+    let &(best, best_ns) = expected.first().expect("the default structure has keys of each width");
+    let spares = 1.0 - best_ns / ns_of(default);
+    let structure = if spares >= STRUCTURE_GAIN_MIN { best } else { default };
+    let other = expected.iter().find(|(of, _)| *of != structure);
+    let other = other.map_or_else(String::new, |(of, ns)| format!(", {of} {:.0} ms", ns / 1e6));
+    let of = if is_recorded { "the recorded workload of tables by rows" } else { "an unknown workload" };
+    let why = format!(
+        "{structure} is expected to take {:.0} ms for {of}{other}; {:.0} rows, keys of {} bytes",
+        ns_of(structure) / 1e6,
+        size.rows,
+        size.key_bytes
+    );
+    StructureChoice { structure, why }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SIZE: TableSize = TableSize { rows: 1000.0, key_bytes: 8.0, row_bytes: 20.0 };
+
+    #[test]
+    fn the_default_stays_where_little_is_spared() {
+        let of = |ns: f64| [(IndexStructure::WbTree, ns), (IndexStructure::FpTree, 100e6)];
+        let few = chosen(&of(95e6), &SIZE, false);
+        assert_eq!(few.structure, IndexStructure::FpTree);
+        assert!(
+            few.why.contains("fptree is expected to take 100 ms") && few.why.contains("wbtree 95 ms"),
+            "{few:?}"
+        );
+        let many = chosen(&of(60e6), &SIZE, true);
+        assert_eq!(many.structure, IndexStructure::WbTree);
+        assert!(many.why.contains("recorded") && many.why.contains("fptree 100 ms"), "{many:?}");
+    }
+}
