@@ -17,12 +17,10 @@ use crate::dml::column_use::{is_of, reads_relation};
 use crate::dml::returning::Returning;
 use crate::dml::source::{ChangeSource, InsertSource};
 use crate::error::Result;
-use crate::parser::statement::query_statement;
-use crate::planner::query::plan_query;
 use crate::privileges::Privileges;
 use crate::session::core::SessionCore;
 use datafusion::logical_expr::LogicalPlan;
-use datafusion::sql::sqlparser::ast::{Insert, OnConflictAction, OnInsert, SelectItem};
+use datafusion::sql::sqlparser::ast::{Insert, OnConflictAction, OnInsert};
 use entresol_tables::Table;
 
 /// Checks an INSERT into a table of this name in the statement.
@@ -76,20 +74,6 @@ pub(crate) async fn explained_insert(
     let returning =
         Returning::new(session, &source.table, &source.name, statement.returning.as_deref()).await?;
     insert(session, (&source.table, &source.name), statement, returning.as_ref())
-}
-
-/// Checks an UPDATE or DELETE that is only explained.
-pub(crate) async fn explained_change(
-    session: &SessionCore,
-    source: &ChangeSource,
-    returning: Option<&[SelectItem]>,
-) -> Result<()> {
-    if session.variables.authority.is_superuser() {
-        return Ok(());
-    }
-    let frame = plan_query(session, query_statement(source.query.clone())).await?;
-    let returning = Returning::new(session, &source.table, &source.name, returning).await?;
-    change(session, source, frame.logical_plan(), returning.as_ref())
 }
 
 /// Checks that the session's role may do this with the rows of a table, and read them if the statement does.

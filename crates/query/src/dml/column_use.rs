@@ -3,6 +3,7 @@
 //! A column is read where an expression names it, in the query itself or from outside in one of its subqueries.
 //! Columns of a derived table, a view or a subquery are of other relations, whatever their names.
 
+use crate::dml::row_assignments::CHANGED;
 use crate::error::Result;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, Result as DFResult};
@@ -22,6 +23,12 @@ pub(crate) fn reads_relation(
     is_read: &dyn Fn(&Column) -> bool,
 ) -> Result<bool> {
     let LogicalPlan::Projection(projection) = plan else { return Ok(plan_reads(plan, true, is_read)?) };
+    // The outer query of an UPDATE that assigns rows only takes them apart.
+    if let LogicalPlan::SubqueryAlias(rows) = projection.input.as_ref()
+        && rows.alias.table() == CHANGED
+    {
+        return reads_relation(&rows.input, skipped, is_read);
+    }
     for expr in projection.expr.iter().skip(skipped) {
         if expression_reads(expr, true, is_read)? {
             return Ok(true);

@@ -23,6 +23,7 @@ pub(crate) mod identity;
 pub(crate) mod literal_rows;
 pub(crate) mod merge;
 pub(crate) mod returning;
+pub(crate) mod row_assignments;
 pub(crate) mod row_changes;
 pub(crate) mod row_query;
 pub(crate) mod short_insert;

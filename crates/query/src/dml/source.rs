@@ -5,12 +5,14 @@
 //! | --- | --- | --- |
 //! | INSERT | its VALUES or SELECT | one per target column |
 //! | UPDATE t SET v = e WHERE c | SELECT k, …, e FROM keyed t WHERE c | keys and unassigned columns, then new values |
+//! | UPDATE t SET (v, w) = (SELECT …) | see [`crate::dml::row_assignments`] | the same |
 //! | DELETE FROM t WHERE c | SELECT k FROM keyed t WHERE c | keys |
 //!
 //! "keyed t" is the table with its hidden key as a column ([`crate::planner::schemas`]). Nothing is written
 //! here.
 
 use crate::dml::defaults;
+use crate::dml::row_assignments;
 use crate::error::{Error, Result};
 use crate::parser::joined_changes::{refuse_in_delete, refuse_in_update};
 use crate::parser::names::{column_name, from_tables, identifier, refuse, single_table, table_name};
@@ -135,15 +137,23 @@ pub(crate) fn update(catalog: &Catalog, update: &Update) -> Result<ChangeSource>
     refuse_in_update(update)?;
     let (name, alias) = single_table("UPDATE", std::slice::from_ref(&update.table))?;
     let table = written(catalog, "update", &name)?;
-    let assigned = assigned_columns(&table, &update.assignments)?;
+    let assignments = row_assignments::by_column(&update.assignments);
+    let assigned = column_indexes(&table, assignments.iter().map(|assigned| assigned.column))?;
     let schema = table.schema();
     let old: Vec<usize> = (0..schema.columns().len())
         .filter(|column| schema.key().contains(column) || !assigned.contains(column))
         .collect();
-    let assignments = update.assignments.iter().zip(&assigned);
+    let plain = assignments.iter().zip(&assigned).filter(|(assigned, _)| assigned.field.is_none());
     let values: Result<Vec<Expr>> =
-        assignments.map(|(assignment, &column)| assigned_value(&table, column, &assignment.value)).collect();
-    let query = keyed_query(&table, alias, &old, values?.into_iter(), update.selection.clone())?;
+        plain.map(|(assigned, &column)| assigned_value(&table, column, assigned.value)).collect();
+    let rows = row_assignments::row_queries(&update.assignments)?;
+    let has_rows = !rows.is_empty();
+    let mut values = values?;
+    values.extend(rows);
+    let mut query = keyed_query(&table, alias, &old, values.into_iter(), update.selection.clone())?;
+    if has_rows {
+        query = Box::new(row_assignments::with_fields(*query, old.len(), &assignments)?);
+    }
     let name = alias.map_or_else(|| table.name().to_owned(), identifier);
     Ok(ChangeSource { table, old, assigned, query, name })
 }
@@ -171,7 +181,10 @@ pub(crate) fn delete(catalog: &Catalog, delete: &Delete) -> Result<ChangeSource>
 fn assigned_name(assignment: &Assignment) -> Result<&ObjectName> {
     match &assignment.target {
         AssignmentTarget::ColumnName(name) => Ok(name),
-        AssignmentTarget::Tuple(_) => Err(Error::unsupported(format!("SET {} in UPDATE", assignment.target))),
+        AssignmentTarget::Tuple(_) => Err(Error::unsupported(format!(
+            "SET {} = (SELECT …) but in an UPDATE of one table: assign a subquery to each column, or join in FROM",
+            assignment.target
+        ))),
     }
 }
 

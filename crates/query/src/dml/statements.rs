@@ -16,6 +16,7 @@ use crate::dml::identity;
 use crate::dml::literal_rows;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, outcome};
+use crate::dml::row_assignments;
 use crate::dml::row_changes::RowChanges;
 use crate::dml::source::{self, ChangeSource, InsertSource};
 use crate::dml::writer::TableWriter;
@@ -114,7 +115,8 @@ pub(crate) async fn update(
 /// Source of the rows of an UPDATE, which assigns what it may.
 pub(crate) fn update_source(catalog: &Catalog, statement: &Update) -> Result<ChangeSource> {
     let source = source::update(catalog, statement)?;
-    let values = statement.assignments.iter().map(|assignment| &assignment.value);
+    let assignments = row_assignments::by_column(&statement.assignments);
+    let values = assignments.iter().map(|assigned| assigned.value);
     identity::check_assigned(catalog, &source.table, source.assigned.iter().copied().zip(values))?;
     Ok(source)
 }
@@ -139,12 +141,22 @@ async fn change(
     source: &ChangeSource,
     returning: Option<&[SelectItem]>,
 ) -> Result<Outcome> {
+    let (frame, returning) = planned_change(session, source, returning).await?;
+    let rows = frame.execute_stream().await?;
+    change_rows(session, tx, source, rows, returning).await
+}
+
+/// Plans the query of an UPDATE or DELETE that is run or explained, with its checks of types and privileges.
+async fn planned_change(
+    session: &SessionCore,
+    source: &ChangeSource,
+    returning: Option<&[SelectItem]>,
+) -> Result<(DataFrame, Option<Returning>)> {
     let frame = plan_query(session, query_statement(source.query.clone())).await?;
     check_changes(source, frame.schema())?;
     let returning = Returning::new(session, &source.table, &source.name, returning).await?;
     authorization::change(session, source, frame.logical_plan(), returning.as_ref())?;
-    let rows = frame.execute_stream().await?;
-    change_rows(session, tx, source, rows, returning).await
+    Ok((frame, returning))
 }
 
 /// Writes the changes of the rows that the query of an UPDATE or DELETE computes.
@@ -198,8 +210,8 @@ async fn explained(session: &SessionCore, statement: DFStatement) -> Result<DFSt
         Statement::Update(update) => Some(match MergeStatement::of_update(update)? {
             Some(joined) => merge::explained(session, &joined).await?,
             None => {
-                let source = source::update(catalog, update)?;
-                authorization::explained_change(session, &source, update.returning.as_deref()).await?;
+                let source = update_source(catalog, update)?;
+                planned_change(session, &source, update.returning.as_deref()).await?;
                 source.query
             }
         }),
@@ -207,7 +219,7 @@ async fn explained(session: &SessionCore, statement: DFStatement) -> Result<DFSt
             Some(joined) => merge::explained(session, &joined).await?,
             None => {
                 let source = source::delete(catalog, delete)?;
-                authorization::explained_change(session, &source, delete.returning.as_deref()).await?;
+                planned_change(session, &source, delete.returning.as_deref()).await?;
                 source.query
             }
         }),

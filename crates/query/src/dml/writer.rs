@@ -24,10 +24,10 @@ use crate::dml::conflict::{OnConflict, ResolvedRows};
 use crate::dml::defaults::Defaults;
 use crate::dml::returning::Returning;
 use crate::error::Result;
-use crate::planner::slices;
 use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::loads::LoadProgress;
+use crate::session::query_memory::bytes_of;
 use crate::session::row_buffer::RowBuffer;
 use datafusion::arrow::array::{Array, ArrayRef, new_null_array};
 use datafusion::arrow::compute::concat_batches;
@@ -120,8 +120,7 @@ impl TableWriter {
 
     /// Writes a complete batch: into the write set, or into the load of an empty table.
     fn put(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
-        let is_large =
-            batch.num_rows() >= LOADED_ROWS_MIN || batch.get_array_memory_size() >= LOADED_BYTES_MIN;
+        let is_large = batch.num_rows() >= LOADED_ROWS_MIN || bytes_of(batch) >= LOADED_BYTES_MIN;
         let may_begin = self.alone && is_large && !tx.is_loading();
         let loads = tx.is_loading() || (may_begin && self.table.begin_load(tx)?);
         if loads {
@@ -293,13 +292,12 @@ impl TableWriter {
             self.write_batch(session, tx, &all).await?;
             return self.finish(tx);
         }
-        if reads(frame.logical_plan(), &self.table)? {
-            for batch in RowBuffer::of_query(session, frame).await?.batches() {
-                self.write_batch(session, tx, batch).await?;
-            }
-            return self.finish(tx);
-        }
-        let mut stream = frame.execute_stream().await?;
+        let mut stream = if reads(frame.logical_plan(), &self.table)? {
+            let schema = Arc::clone(frame.schema().inner());
+            RowBuffer::of_query(session, frame).await?.into_stream(schema)
+        } else {
+            frame.execute_stream().await?
+        };
         let mut small = SmallBatches::default();
         while let Some(batch) = stream.next().await {
             if let Some(batch) = small.add(batch?)? {
@@ -331,9 +329,8 @@ struct SmallBatches {
 impl SmallBatches {
     /// Adds a batch; returns all if they are large enough to be written.
     fn add(&mut self, batch: RecordBatch) -> Result<Option<RecordBatch>> {
-        let columns: Vec<usize> = (0..batch.num_columns()).collect();
         self.rows += batch.num_rows();
-        self.bytes += slices::bytes_of(&batch, &columns);
+        self.bytes += bytes_of(&batch);
         self.batches.push(batch);
         if self.rows < LOADED_ROWS_MIN && self.bytes < LOADED_BYTES_MIN {
             return Ok(None);

@@ -8,6 +8,7 @@ pub(crate) mod depth;
 pub(crate) mod joined_changes;
 pub(crate) mod merge;
 pub(crate) mod names;
+pub(crate) mod normal_forms;
 pub(crate) mod own;
 pub(crate) mod refusals;
 pub(crate) mod rewriting;

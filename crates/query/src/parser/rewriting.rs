@@ -11,6 +11,7 @@
 //! CREATE TABLE t (...) USING m                     CREATE TABLE t (...) WITH (structure = 'm')
 //! ABORT                                            ROLLBACK
 //! BETWEEN SYMMETRIC a AND b                        BETWEEN !! a AND b: a mark, see [`SYMMETRIC`]
+//! ORDER BY x USING <                               ORDER BY x ASC; USING > likewise DESC
 //! trim(LEADING FROM x)                             trim(LEADING x)
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
@@ -51,10 +52,30 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if has(tokens, Keyword::IDENTITY) {
         order_identity_options(tokens)?;
     }
+    if has(tokens, Keyword::USING) && has(tokens, Keyword::ORDER) {
+        rewrite_orders(tokens);
+    }
     if has(tokens, Keyword::BETWEEN) || has(tokens, Keyword::TRIM) {
         rewrite_expressions(tokens);
     }
     Ok(())
+}
+
+/// Rewrites the operators of ORDER BY into the directions that they mean.
+fn rewrite_orders(tokens: &mut Vec<TokenWithSpan>) {
+    let mut at = 0;
+    while at + 1 < tokens.len() {
+        let direction = match tokens[at + 1].token {
+            Token::Lt => "ASC",
+            Token::Gt => "DESC",
+            _ => "",
+        };
+        if is_keyword(&tokens[at].token, Keyword::USING) && !direction.is_empty() {
+            tokens[at].token = keyword(direction);
+            tokens.remove(at + 1);
+        }
+        at += 1;
+    }
 }
 
 /// Tokens before another, as far as they matter to it.
@@ -277,6 +298,7 @@ mod tests {
         for (sql, expected) in [
             ("abort WORK", "ROLLBACK WORK"),
             ("ANALYSE verbose t", "ANALYZE t"),
+            ("SELECT a FROM t ORDER BY a USING <, b using >", "SELECT a FROM t ORDER BY a ASC , b DESC"),
             ("ALTER TABLE public.t RESET (history)", "ALTER TABLE public . t SET ( history = 'off' )"),
             ("TABLE t", "SELECT * FROM t"),
             ("SHOW topologies", "SELECT * FROM entresol . topologies"),

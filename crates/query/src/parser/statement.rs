@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::parser::classification::classify;
 use crate::parser::command::Command;
 use crate::parser::depth::{self, NESTING_MAX};
+use crate::parser::normal_forms;
 use crate::parser::own;
 use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::role::RoleStatement;
@@ -180,6 +181,7 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
     }
     let Some(tree) = inner_mut(&mut statement) else { return Ok(Some(statement)) };
     times.put(tree)?;
+    normal_forms::normalise(tree, template)?;
     if refused {
         refusals::check(tree)?;
     }

@@ -1,5 +1,5 @@
 //! Functions whose results may be much larger than their arguments: `repeat`, `lpad`, `replace`,
-//! `generate_series` and others; and those that take long on large arguments: regular expressions, `levenshtein`,
+//! `generate_series`, `||` and others; and those that take long on large arguments: regular expressions, `levenshtein`,
 //! functions of lists.
 //!
 //! DataFusion computes them for an entire batch at once, without a bound on memory. Here the size of a result is
@@ -15,8 +15,10 @@
 
 use crate::error::{Error, external};
 use crate::planner::blocking::interruptible;
+use crate::postgres::concatenation;
 use crate::postgres::wrapped::{CallWrapper, WrappedFunction};
 use crate::session::cancellation::RunningStatement;
+use crate::session::query_memory::bytes_of_array;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int64Array};
 use datafusion::arrow::compute::cast;
 use datafusion::arrow::datatypes::DataType;
@@ -50,7 +52,7 @@ const DAYS_PER_MONTH: f64 = 28.0;
 type Size = fn(&Arguments, usize) -> f64;
 
 /// Functions with the sizes of their results.
-const SIZED: [(&str, Size); 10] = [
+const SIZED: [(&str, Size); 11] = [
     ("repeat", |of, row| of.bytes(0, row) as f64 * of.count(1, row)),
     ("lpad", padded),
     ("rpad", padded),
@@ -61,6 +63,7 @@ const SIZED: [(&str, Size); 10] = [
     ("array_resize", |of, row| of.count(1, row) * ELEMENT_BYTES as f64),
     ("range", series),
     ("generate_series", series),
+    ("format", formatted),
 ];
 
 /// Plan whose functions outlive the statements of the session: `running` alone cancels them.
@@ -91,7 +94,7 @@ const STEPPED: [(&str, Size); 3] = [
 ];
 
 /// Functions whose results are no larger than their arguments, by a small factor, and which read all of them.
-const LINEAR: [&str; 57] = [
+const LINEAR: [&str; 61] = [
     "array_append",
     "array_concat",
     "array_distinct",
@@ -135,7 +138,11 @@ const LINEAR: [&str; 57] = [
     "regexp_count",
     "regexp_instr",
     "regexp_match",
+    "regexp_matches",
     "regexp_replace",
+    "regexp_split_to_array",
+    "regexp_split_to_table",
+    "regexp_substr",
     "reverse",
     "right",
     "rtrim",
@@ -154,21 +161,22 @@ const LINEAR: [&str; 57] = [
 /// Replaces DataFusion's functions, or those of another session, by the bounded ones.
 pub(crate) fn register(context: &SessionContext, running: &Arc<RunningStatement>) {
     let memory = Arc::clone(&context.runtime_env().memory_pool);
-    let bytes_max = match memory.memory_limit() {
-        MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
-        _ => RESULT_BYTES_MAX,
-    };
     let sized = SIZED.map(|(name, size)| (name, Bound::Bytes(size)));
     let stepped = STEPPED.map(|(name, steps)| (name, Bound::Steps(steps)));
     let linear = LINEAR.map(|name| (name, Bound::Linear));
     for (name, bound) in sized.into_iter().chain(stepped).chain(linear) {
         if let Ok(found) = context.udf(name) {
             let inner = bounded(&found).map_or_else(|| Arc::clone(&found), |(inner, _)| Arc::clone(inner));
-            let (running, memory) = (Arc::clone(running), Arc::clone(&memory));
-            let bounded = BoundedCalls { name: inner.name().to_owned(), bound, bytes_max, running, memory };
-            context.register_udf(WrappedFunction::of(inner, bounded));
+            let calls = BoundedCalls::new(inner.name(), bound, running, &memory);
+            context.register_udf(WrappedFunction::of(inner, calls));
         }
     }
+}
+
+/// Function of `||` within bounds.
+pub(crate) fn concatenation(running: &Arc<RunningStatement>, memory: &Arc<dyn MemoryPool>) -> Arc<ScalarUDF> {
+    let calls = BoundedCalls::new("||", Bound::Bytes(joined), running, memory);
+    Arc::new(WrappedFunction::of(Arc::new(concatenation::function()), calls))
 }
 
 /// Bound on a call.
@@ -193,6 +201,20 @@ struct BoundedCalls {
 }
 
 impl BoundedCalls {
+    fn new(
+        name: &str,
+        bound: Bound,
+        running: &Arc<RunningStatement>,
+        memory: &Arc<dyn MemoryPool>,
+    ) -> BoundedCalls {
+        let bytes_max = match memory.memory_limit() {
+            MemoryLimit::Finite(bytes) => (bytes / RESULT_SHARE).min(RESULT_BYTES_MAX),
+            _ => RESULT_BYTES_MAX,
+        };
+        let (name, running, memory) = (name.to_owned(), Arc::clone(running), Arc::clone(memory));
+        BoundedCalls { name, bound, bytes_max, running, memory }
+    }
+
     /// Bytes that all results have, as far as they are known; an error if they would be too many.
     fn check(&self, arguments: &ScalarFunctionArgs) -> Result<f64, Error> {
         self.running.check()?;
@@ -362,9 +384,9 @@ impl Arguments {
     fn bytes_of_all(&self) -> f64 {
         let bytes = |column: &Column| {
             if column.constant {
-                column.values.get_array_memory_size() as f64 * self.rows as f64
+                bytes_of_array(&column.values) as f64 * self.rows as f64
             } else {
-                column.values.get_array_memory_size() as f64
+                bytes_of_array(&column.values) as f64
             }
         };
         self.columns.iter().map(bytes).sum()
@@ -444,6 +466,24 @@ fn replaced(of: &Arguments, row: usize) -> f64 {
 
 fn joined(of: &Arguments, row: usize) -> f64 {
     (0..of.columns.len()).map(|column| of.bytes(column, row) as f64).sum()
+}
+
+/// Size of a string by its template: each specifier may take the longest argument, and a width.
+fn formatted(of: &Arguments, row: usize) -> f64 {
+    let Some(template) = of.text(0, row) else { return 0.0 };
+    let specifiers = template.matches('%').count() as f64;
+    let digits = template.split(|c: char| !c.is_ascii_digit());
+    let fixed: f64 = digits.filter_map(|digits| digits.parse::<f64>().ok()).sum();
+    let arguments = (1..of.columns.len()).map(|column| of.bytes(column, row) as f64);
+    let longest = arguments.fold(0.0, f64::max);
+    let widths = if template.contains('*') {
+        let width = |column| of.text(column, row).and_then(|text| text.trim().parse::<f64>().ok());
+        (1..of.columns.len()).filter_map(width).map(f64::abs).fold(0.0, f64::max)
+    } else {
+        0.0
+    };
+    // Quoting doubles a character at most.
+    template.len() as f64 + fixed + specifiers * (2.0 * longest + 3.0 + widths)
 }
 
 /// Size of a series from a start, or 0, to an end in steps.

@@ -2,11 +2,14 @@
 
 use crate::catalog::view::Source;
 use crate::parser::refusals;
+use crate::planner::bounded_functions;
+use crate::planner::formatted;
 use crate::planner::join_using;
 use crate::planner::key_filters::KeyFilters;
 use crate::planner::lookup::LookupJoins;
 use crate::planner::rules::asof::{self, AsofJoins};
 use crate::planner::rules::barriers::{self, Barriers};
+use crate::planner::rules::computed_keys::ComputedKeys;
 use crate::planner::rules::correlated::{CorrelatedSubqueries, StateHandle};
 use crate::planner::rules::date_bounds::DateBounds;
 use crate::planner::rules::extremes::Extremes;
@@ -23,14 +26,19 @@ use crate::planner::sleep;
 use crate::planner::star::rule::StarJoins;
 use crate::planner::views::Views;
 use crate::planner::yielding::Interruptible;
+use crate::postgres::arrays;
+use crate::postgres::bound_operands::{self, BoundOperands};
+use crate::postgres::buckets;
 use crate::postgres::char_padding::{BlankPadded, TruncatingCast};
 use crate::postgres::comparison_keys::ComparisonKeys;
 use crate::postgres::functions;
 use crate::postgres::intervals::{self, IntervalOperators};
 use crate::postgres::json::{self, JsonOperators};
 use crate::postgres::numbers::DoubleBesideDecimal;
+use crate::postgres::ordered_sets;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
+use crate::postgres::regular_expressions;
 use crate::postgres::similar;
 use crate::postgres::time_zones::{self, DatesBesideInstants, LocalTimes};
 use crate::postgres::to_char;
@@ -39,7 +47,9 @@ use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionOptions;
 use datafusion::common::config::Dialect;
+use datafusion::execution::FunctionRegistry;
 use datafusion::execution::{SessionStateBuilder, SessionStateDefaults};
+use datafusion::logical_expr::ScalarUDF;
 use datafusion::optimizer::{Analyzer, Optimizer};
 use datafusion::physical_optimizer::optimizer::PhysicalOptimizer;
 use datafusion::prelude::{SessionConfig, SessionContext};
@@ -89,9 +99,12 @@ pub(crate) fn context(
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.insert(0, Arc::new(AsofJoins));
+    analyzer.insert(0, Arc::new(BoundOperands));
     analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(ComparisonKeys::Values));
-    analyzer.push(Arc::new(CheckedConstants));
+    let runtime = options.runtime.clone().unwrap_or_default();
+    let concatenation = bounded_functions::concatenation(running, &runtime.memory_pool);
+    analyzer.push(Arc::new(CheckedConstants { concatenation }));
     analyzer.push(Arc::new(TruthTests));
     analyzer.push(Arc::new(SingleRows));
     let mut physical = PhysicalOptimizer::new().rules;
@@ -107,7 +120,9 @@ pub(crate) fn context(
     GroupKeys::replace(&mut logical);
     DateBounds::insert(&mut logical);
     logical.push(Arc::new(Extremes));
-    let mut builder = SessionStateBuilder::new()
+    logical.push(Arc::new(ComputedKeys));
+    let builder = SessionStateBuilder::new()
+        .with_runtime_env(runtime)
         .with_config(config)
         .with_default_features()
         .with_analyzer_rules(analyzer)
@@ -119,9 +134,6 @@ pub(crate) fn context(
         .with_physical_optimizer_rule(Arc::new(KeyFilters))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
-    if let Some(runtime) = &options.runtime {
-        builder = builder.with_runtime_env(Arc::clone(runtime));
-    }
     let context = SessionContext::new_with_state(builder.build());
     context.register_udf(join_using::function());
     context.register_udf(asof::function());
@@ -134,7 +146,15 @@ pub(crate) fn context(
         .chain([refusals::uuid_function(), sleep::function(running)])
         .chain(similar::functions());
     let own = own.chain(to_char::functions());
-    own.for_each(|function| context.register_udf(function));
+    let mut own: Vec<ScalarUDF> = own.collect();
+    own.extend(bound_operands::functions());
+    own.extend(regular_expressions::functions());
+    own.extend(ordered_sets::functions());
+    own.extend([formatted::function(), buckets::function(), arrays::function()]);
+    own.into_iter().for_each(|function| context.register_udf(function));
+    if let Ok(list) = context.udf("string_to_array") {
+        context.register_udf(list.as_ref().clone().with_aliases(["string_to_table"]));
+    }
     intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
     intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));
     let views = Views::new(&source.catalog, &context);

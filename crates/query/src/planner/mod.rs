@@ -13,6 +13,7 @@ pub(crate) mod costs;
 pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod fast_path;
+pub(crate) mod formatted;
 pub(crate) mod generic;
 pub(crate) mod join_using;
 pub(crate) mod key_filters;

@@ -10,12 +10,13 @@
 //!   beginning.
 //!
 //! Both begin with one row, and grow by at most [`GROWTH`]: four small slices before the first full batch, in each
-//! partition of a query.
+//! partition of a query. Where nothing is measured, long literals of an aggregate, they are as long as those allow.
 
 use crate::error::{Error, external};
 use crate::planner::running_query::RunningQuery;
 use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
-use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
+use crate::session::query_memory::bytes_of_array;
+use datafusion::arrow::array::{Array, RecordBatch};
 use datafusion::arrow::compute::{cast, concat};
 use datafusion::arrow::datatypes::{DataType, Schema};
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -53,6 +54,11 @@ pub(crate) struct BatchRows {
 impl BatchRows {
     fn new(max: usize) -> BatchRows {
         BatchRows { next: AtomicUsize::new(1), max }
+    }
+
+    /// Rows of a batch that nothing adapts.
+    fn fixed(rows: usize) -> BatchRows {
+        BatchRows { next: AtomicUsize::new(rows), max: rows }
     }
 
     /// Rows of the next batch.
@@ -104,16 +110,8 @@ pub(crate) fn batch_rows(node: &dyn ExecutionPlan) -> DFResult<Option<(Arc<Batch
         return Ok(None);
     }
     let max = if longest < LONG_LITERAL_BYTES { usize::MAX } else { (BATCH_BYTES / longest).max(1) };
-    Ok(Some((Arc::new(BatchRows::new(max)), columns)))
-}
-
-/// Bytes of some columns of a batch.
-pub(crate) fn bytes_of(batch: &RecordBatch, columns: &[usize]) -> usize {
-    columns.iter().filter_map(|&at| batch.columns().get(at)).map(bytes_of_array).sum()
-}
-
-fn bytes_of_array(array: &ArrayRef) -> usize {
-    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
+    let rows = if columns.is_empty() { BatchRows::fixed(max) } else { BatchRows::new(max) };
+    Ok(Some((Arc::new(rows), columns)))
 }
 
 /// Bytes of the longest literal in an expression.
@@ -233,7 +231,35 @@ impl EvaluationWrapper for SlicedEvaluation {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
     use super::*;
+    use datafusion::prelude::SessionContext;
+
+    /// Lengths of the first batches for the aggregates of a query, and the columns that adapt them.
+    async fn first_batches(sql: &str) -> Vec<(usize, Vec<usize>)> {
+        let frame = SessionContext::new().sql(sql).await.unwrap();
+        let plan = frame.create_physical_plan().await.unwrap();
+        let mut found = Vec::new();
+        plan.apply(|node| {
+            if node.is::<AggregateExec>()
+                && let Some((rows, columns)) = batch_rows(node.as_ref())?
+            {
+                found.push((rows.next(), columns));
+            }
+            Ok(TreeNodeRecursion::Continue)
+        })
+        .unwrap();
+        found
+    }
+
+    #[tokio::test]
+    async fn an_aggregate_with_a_long_literal_begins_with_as_many_rows_as_that_allows() {
+        let long = "z".repeat(2 * LONG_LITERAL_BYTES);
+        let sql = format!("SELECT max(concat(a, '{long}')) FROM (VALUES ('x'), ('y')) AS t (a)");
+        let expected = (BATCH_BYTES / (2 * LONG_LITERAL_BYTES), Vec::new());
+        let found = first_batches(&sql).await;
+        assert!(!found.is_empty() && found.iter().all(|first| *first == expected), "{found:?}");
+    }
 
     #[test]
     fn rows_are_adapted_to_what_they_take() {

@@ -13,6 +13,8 @@
 //! - the conditions of joins look too, each time they are computed, on at most a batch of pairs; where no
 //!   pair meets one, a turn lasts for seconds, so the runtime gets another thread then to go on with;
 //! - once the rows of a plan are dropped, what still computes for it on other threads stops;
+//! - keys of sorts and windows, and arguments of windows, are columns of projections by now
+//!   (`planner/rules/computed_keys.rs`);
 //! - expressions that make strings and lists are computed for a few rows at a time where that takes long, or makes
 //!   much ([`crate::planner::slices`]). The last batch that a projection made of them is reserved as memory of the
 //!   statement.
@@ -26,13 +28,16 @@ use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::slices::{self, BatchRows, SlicedEvaluation};
 use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
+use crate::postgres::overflow;
 use crate::postgres::plan_expressions::changed;
 use crate::session::cancellation::RunningStatement;
+use crate::session::query_memory::bytes_of_array;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema, SchemaRef};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as DFResult, Statistics};
+use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{RecordBatchStream, SendableRecordBatchStream, TaskContext};
 use datafusion::logical_expr::ColumnarValue;
@@ -174,26 +179,28 @@ impl PhysicalOptimizerRule for Interruptible {
     }
 }
 
-/// Wraps the expressions that a node evaluates many times within one batch in cancellation checks.
+/// Wraps the expressions that a node evaluates many times within one batch in cancellation checks; conditions of joins
+/// are planned with the checks of other expressions.
 fn with_checked_condition(
     node: Arc<dyn ExecutionPlan>,
     query: &Arc<RunningQuery>,
 ) -> DFResult<Arc<dyn ExecutionPlan>> {
     let checked = |filter: &JoinFilter| {
-        let checked = CheckedCondition { query: Arc::clone(query) };
-        let condition = WrappedExpr::of(Arc::clone(filter.expression()), checked);
+        let wrapper = CheckedCondition { query: Arc::clone(query) };
+        let condition = overflow::checked(Arc::clone(filter.expression()), filter.schema())?.data;
+        let condition = WrappedExpr::of(condition, wrapper);
         let (columns, schema) = (filter.column_indices().to_vec(), Arc::clone(filter.schema()));
-        Some(JoinFilter::new(condition, columns, schema))
+        Ok::<_, DataFusionError>(Some(JoinFilter::new(condition, columns, schema)))
     };
     if let Some(join) = node.downcast_ref::<NestedLoopJoinExec>()
         && let Some(filter) = join.filter()
     {
-        return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(checked(filter)).build()?));
+        return Ok(Arc::new(NestedLoopJoinExecBuilder::from(join).with_filter(checked(filter)?).build()?));
     }
     if let Some(join) = node.downcast_ref::<HashJoinExec>()
         && let Some(filter) = join.filter()
     {
-        return join.builder().with_filter(checked(filter)).build_exec();
+        return join.builder().with_filter(checked(filter)?).build_exec();
     }
     if let Some(lookup) = node.downcast_ref::<LookupJoinExec>() {
         return Ok(Arc::new(lookup.over(with_checked_condition(Arc::clone(lookup.join()), query)?)));
@@ -382,7 +389,11 @@ impl WatchedRows {
     /// Looks at the bytes of a batch.
     fn measure(&mut self, batch: &RecordBatch) -> DFResult<()> {
         if let SliceRole::Output(rows, columns) = &self.slicing {
-            let bytes = slices::bytes_of(batch, columns);
+            if columns.is_empty() {
+                return Ok(());
+            }
+            let measured = columns.iter().filter_map(|&at| batch.columns().get(at));
+            let bytes = measured.map(bytes_of_array).sum();
             rows.adapt_to_bytes(batch.num_rows(), bytes);
             if let Some(reserved) = &self.reserved {
                 reserved.try_resize(bytes)?;

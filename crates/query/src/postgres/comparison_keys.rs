@@ -12,6 +12,7 @@
 //! Values that are equal and not the same (`1 day`, `24 hours`; 1 and 1.0 in JSONB) are two groups of a GROUP BY.
 
 use crate::error::{Error, external};
+use crate::postgres::bound_operands::{self, is_volatile};
 use crate::postgres::intervals;
 use crate::postgres::json::{self, JsonType, json_type};
 use crate::postgres::rewriting::rewritten;
@@ -202,14 +203,17 @@ fn measure<'e>(operands: impl IntoIterator<Item = &'e mut Expr>, schema: &DFSche
 /// `nullif` of values that are compared by keys.
 fn null_if(call: ScalarFunction, schema: &DFSchema) -> Transformed<Expr> {
     let [value, other] = call.args.as_slice() else { return Transformed::no(Expr::ScalarFunction(call)) };
-    let (result, mut one, mut other) = (value.clone(), value.clone(), other.clone());
+    let is_bound = is_volatile(value);
+    let value = if is_bound { bound_operands::operand(0, value.clone()) } else { value.clone() };
+    let (result, mut one, mut other) = (value.clone(), value, other.clone());
     if !measure([&mut one, &mut other], schema) {
         return Transformed::no(Expr::ScalarFunction(call));
     }
     let null = result.get_type(schema).and_then(|of| ScalarValue::try_from(&of));
     let null = Expr::Literal(null.unwrap_or(ScalarValue::Null), None);
     let case = Case::new(None, vec![(Box::new(one.eq(other)), Box::new(null))], Some(Box::new(result)));
-    Transformed::yes(Expr::Case(case))
+    let case = Expr::Case(case);
+    Transformed::yes(if is_bound { bound_operands::condition(case) } else { case })
 }
 
 /// Compares a value with the keys of those of a subquery.

@@ -4,10 +4,14 @@
 //! another condition keeps from some rows would fail on them. PostgreSQL promises no order either, but evaluates a side only
 //! for the rows that the other has not decided.
 //!
-//! An expression that may fail and has AND or OR in it becomes a [`GuardedExpr`] one: first it is computed as ever, and if that
-//! fails, once more with each side on the rows that are not decided. There conditions that cannot fail come first. Nothing is
-//! lost where nothing fails.
+//! An expression that may fail and has AND or OR in it becomes a [`GuardedExpr`]: first it is computed as ever, and if a value
+//! of it makes that fail (SQLSTATE class 22), once more with each side on the rows that are not decided. There conditions that
+//! cannot fail come first. Nothing is lost where nothing fails. Other errors, of a cancelled statement or of memory, stay.
+//!
+//! A volatile expression is computed in the second way only: `nextval` counts once for a row.
 
+use crate::error::{Error, external};
+use crate::postgres::bound_operands::BoundExpr;
 use datafusion::arrow::array::{Array, AsArray, BooleanArray, RecordBatch};
 use datafusion::arrow::buffer::BooleanBuffer;
 use datafusion::arrow::compute::cast;
@@ -18,9 +22,13 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::logical_expr::{ColumnarValue, Operator};
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, NegativeExpr};
 use datafusion::physical_expr::{PhysicalExpr, ScalarFunctionExpr};
+use datafusion::physical_expr_common::physical_expr::is_volatile;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
+
+/// Class of the SQLSTATEs of values that have no result.
+const OF_VALUES: &str = "22";
 
 /// Expression whose conditions guard each other, if it has any.
 pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
@@ -36,7 +44,11 @@ pub(crate) fn guarded(expr: Arc<dyn PhysicalExpr>) -> DFResult<Transformed<Arc<d
         chain.add(binary.right());
         Ok(Transformed::yes(Arc::new(chain) as Arc<dyn PhysicalExpr>))
     });
-    Ok(Transformed::yes(Arc::new(GuardedExpr { fast: expr, careful: careful.data()? })))
+    let careful = careful.data()?;
+    if is_volatile(&expr) {
+        return Ok(Transformed::yes(careful));
+    }
+    Ok(Transformed::yes(Arc::new(GuardedExpr { fast: expr, careful })))
 }
 
 /// AND or OR, if an expression is one.
@@ -52,13 +64,16 @@ fn may_fail(expr: &Arc<dyn PhysicalExpr>) -> bool {
             use Operator::{Divide, Minus, Modulo, Multiply, Plus};
             matches!(binary.op(), Plus | Minus | Multiply | Divide | Modulo)
         });
-        let is_other = node.is::<CastExpr>() || node.is::<NegativeExpr>() || node.is::<ScalarFunctionExpr>();
+        let is_other = node.is::<CastExpr>()
+            || node.is::<NegativeExpr>()
+            || node.is::<ScalarFunctionExpr>()
+            || node.is::<BoundExpr>();
         Ok(is_arithmetic || is_other)
     };
     expr.exists(fails).unwrap_or(true)
 }
 
-/// Expression that is computed with care if it fails.
+/// Expression that is computed with care if a value of it fails.
 #[derive(Debug)]
 struct GuardedExpr {
     fast: Arc<dyn PhysicalExpr>,
@@ -92,7 +107,13 @@ impl PhysicalExpr for GuardedExpr {
     }
 
     fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
-        self.fast.evaluate(batch).or_else(|_| self.careful.evaluate(batch))
+        self.fast.evaluate(batch).or_else(|error| {
+            let error = Error::from(error);
+            match error.sqlstate().starts_with(OF_VALUES) {
+                true => self.careful.evaluate(batch),
+                false => Err(external(error)),
+            }
+        })
     }
 
     fn children(&self) -> Vec<&Arc<dyn PhysicalExpr>> {
@@ -211,7 +232,9 @@ mod tests {
     use super::*;
     use datafusion::arrow::array::{ArrayRef, Int64Array};
     use datafusion::common::ScalarValue;
+    use datafusion::logical_expr::{Volatility, create_udf};
     use datafusion::physical_expr::expressions::{col, lit};
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     /// Values of `b <op> 0 <chain> 6 / b > 2`, and of the same the other way round.
     fn values(op: Operator, chain: Operator, b: Vec<Option<i64>>) -> Vec<Vec<Option<bool>>> {
@@ -239,6 +262,37 @@ mod tests {
         assert_eq!(values(Operator::NotEq, Operator::And, b.clone()), [expected, expected]);
         let expected = [Some(true), Some(true), Some(false), None, Some(true), Some(true)];
         assert_eq!(values(Operator::Eq, Operator::Or, b), [expected, expected]);
+    }
+
+    /// Number of calls of a function that fails in `b > 0 AND failing(b)`, and the SQLSTATE of the error.
+    fn calls(sqlstate: &'static str, volatility: Volatility) -> (usize, String) {
+        let calls = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&calls);
+        let b: ArrayRef = Arc::new(Int64Array::from(vec![1, 0]));
+        let batch = RecordBatch::try_from_iter([("b", b)]).unwrap();
+        let b = || col("b", batch.schema_ref()).unwrap();
+        let call = move |_: &[ColumnarValue]| -> DFResult<ColumnarValue> {
+            counted.fetch_add(1, Ordering::Relaxed);
+            Err(external(Error::coded(sqlstate, "failing")))
+        };
+        let function =
+            create_udf("failing", vec![DataType::Int64], DataType::Boolean, volatility, Arc::new(call));
+        let field = Arc::new(Field::new("failing", DataType::Boolean, true));
+        let call = ScalarFunctionExpr::new("failing", Arc::new(function), vec![b()], field, Arc::default());
+        let positive = Arc::new(BinaryExpr::new(b(), Operator::Gt, lit(ScalarValue::from(0_i64))));
+        let both = Arc::new(BinaryExpr::new(positive, Operator::And, Arc::new(call)));
+        let guarded = guarded(both).unwrap();
+        assert!(guarded.transformed);
+        let error = Error::from(guarded.data.evaluate(&batch).unwrap_err());
+        (calls.load(Ordering::Relaxed), error.sqlstate().to_owned())
+    }
+
+    #[test]
+    fn only_errors_of_values_are_tried_again_and_nothing_volatile_is() {
+        assert_eq!(calls("22012", Volatility::Immutable), (2, "22012".to_owned()));
+        assert_eq!(calls("57014", Volatility::Immutable), (1, "57014".to_owned()));
+        assert_eq!(calls("53200", Volatility::Immutable), (1, "53200".to_owned()));
+        assert_eq!(calls("22012", Volatility::Volatile), (1, "22012".to_owned()));
     }
 
     #[test]

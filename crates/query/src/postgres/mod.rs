@@ -3,6 +3,9 @@
 //! Rules and functions by which values are those of PostgreSQL: they depend on the parser at most, and on no
 //! session.
 
+pub(crate) mod arrays;
+pub(crate) mod bound_operands;
+pub(crate) mod buckets;
 pub(crate) mod char_padding;
 pub(crate) mod comparison_keys;
 pub(crate) mod concatenation;
@@ -16,10 +19,12 @@ pub(crate) mod math;
 pub(crate) mod number_types;
 pub(crate) mod numbers;
 pub(crate) mod numeric_functions;
+pub(crate) mod ordered_sets;
 pub(crate) mod overflow;
 pub(crate) mod pg_types;
 pub(crate) mod plan_expressions;
 pub(crate) mod ranks;
+pub(crate) mod regular_expressions;
 pub(crate) mod result_types;
 pub(crate) mod rewriting;
 pub(crate) mod settings;

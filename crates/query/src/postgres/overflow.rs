@@ -8,15 +8,16 @@
 //!   in filters, and in arguments and keys of aggregates.
 //! - [`CheckedConstants`], an analyzer rule after DataFusion's type coercion, does so for what DataFusion
 //!   computes when it plans.
-//! - Concatenation of strings is bounded there too ([`crate::postgres::concatenation`]).
+//! - Concatenation of strings becomes a function with a bound there ([`crate::postgres::concatenation`]).
 //! - Sums of BIGINTs are NUMERICs ([`crate::postgres::number_types`]); those of INTs need no check: no table
 //!   has the 2^32 rows for them to leave a BIGINT.
 //!
 //! Checked expressions may fail for rows that another condition rules out: see [`crate::postgres::guards`].
 //!
-//! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Conditions of joins,
-//! sort keys that are computed on the way, and sums over windows still wrap.
+//! Casts between numbers, division of integers, `abs` and the like are checked by DataFusion. Keys of merges and joins,
+//! and sums over windows still wrap.
 
+use crate::postgres::bound_operands::bound;
 use crate::postgres::concatenation;
 use crate::postgres::floats;
 use crate::postgres::guards::guarded;
@@ -68,12 +69,13 @@ impl PhysicalOptimizerRule for CheckedArithmetic {
     }
 }
 
-/// Replaces the arithmetic of an expression by checked arithmetic, which conditions keep from the rows that they rule out.
+/// Replaces the arithmetic of an expression by checked arithmetic, which conditions keep from the rows that they rule out;
+/// marked operands are computed once ([`crate::postgres::bound_operands`]).
 pub(crate) fn checked(
     expr: Arc<dyn PhysicalExpr>,
     schema: &Schema,
 ) -> DFResult<Transformed<Arc<dyn PhysicalExpr>>> {
-    checked_arithmetic(expr, schema)?.transform_data(guarded)
+    checked_arithmetic(expr, schema)?.transform_data(|expr| bound(expr, guarded))?.transform_data(guarded)
 }
 
 fn checked_arithmetic(
@@ -134,11 +136,20 @@ fn called(
 
 /// The rule for constants; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct CheckedConstants;
+pub(crate) struct CheckedConstants {
+    /// Function of `||`, with its bound.
+    pub(crate) concatenation: Arc<ScalarUDF>,
+}
 
 impl AnalyzerRule for CheckedConstants {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
-        rewritten(plan, checked_constant)
+        rewritten(plan, |expr, schema| match expr {
+            Expr::BinaryExpr(binary) => match concatenation::called(&self.concatenation, &binary, schema) {
+                Some(call) => Transformed::yes(call),
+                None => checked_constant(Expr::BinaryExpr(binary), schema),
+            },
+            other => checked_constant(other, schema),
+        })
     }
 
     fn name(&self) -> &str {
@@ -153,12 +164,6 @@ pub(crate) fn with_checked_constants(expr: Expr, schema: &DFSchema) -> DFResult<
 
 fn checked_constant(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     match expr {
-        Expr::BinaryExpr(binary) if binary.op == Operator::StringConcat => {
-            match concatenation::bounded(&binary, schema) {
-                Some(bounded) => Transformed::yes(bounded),
-                None => Transformed::no(Expr::BinaryExpr(binary)),
-            }
-        }
         Expr::BinaryExpr(logical_expr::BinaryExpr {
             left,
             op: op @ (Operator::Plus | Operator::Minus | Operator::Multiply),

@@ -36,11 +36,12 @@ pub fn query_memory(bytes_max: usize, budget: Option<&Arc<MemoryBudget>>) -> Res
 
 /// Bytes of the rows of a batch, which may be a part of larger arrays.
 pub(crate) fn bytes_of(batch: &RecordBatch) -> usize {
-    let bytes = |column: &ArrayRef| {
-        let bytes = column.to_data().get_slice_memory_size();
-        bytes.unwrap_or_else(|_| column.get_array_memory_size())
-    };
-    batch.columns().iter().map(bytes).sum()
+    batch.columns().iter().map(bytes_of_array).sum()
+}
+
+/// Bytes of the values of an array, which may be a part of a larger one.
+pub(crate) fn bytes_of_array(array: &ArrayRef) -> usize {
+    array.to_data().get_slice_memory_size().unwrap_or_else(|_| array.get_array_memory_size())
 }
 
 /// DataFusion's pool, with every byte of it reserved in the budget.

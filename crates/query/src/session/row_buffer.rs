@@ -2,6 +2,7 @@
 
 use crate::error::Result;
 use crate::session::core::SessionCore;
+use crate::session::query_memory::bytes_of;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -43,7 +44,7 @@ impl RowBuffer {
 
     /// Adds a batch; an error if it does not fit.
     pub(crate) fn push(&mut self, batch: RecordBatch) -> Result<()> {
-        self.reservation.try_grow(batch.get_array_memory_size())?;
+        self.reservation.try_grow(bytes_of(&batch))?;
         self.batches.push(batch);
         Ok(())
     }
@@ -62,9 +63,33 @@ impl RowBuffer {
     pub(crate) fn into_stream(self, schema: SchemaRef) -> SendableRecordBatchStream {
         let RowBuffer { batches, reservation } = self;
         let rows = batches.into_iter().map(move |batch| {
-            reservation.shrink(batch.get_array_memory_size().min(reservation.size()));
+            reservation.shrink(bytes_of(&batch).min(reservation.size()));
             Ok(batch)
         });
         Box::pin(RecordBatchStreamAdapter::new(schema, futures::stream::iter(rows)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use datafusion::arrow::array::{ArrayRef, Int64Array};
+    use datafusion::execution::memory_pool::{GreedyMemoryPool, MemoryPool};
+    use std::sync::Arc;
+
+    #[test]
+    fn slices_of_a_batch_take_the_memory_of_their_rows() {
+        let rows = 1 << 16;
+        let values: ArrayRef = Arc::new(Int64Array::from_iter_values(0..rows as i64));
+        let batch = RecordBatch::try_from_iter([("v", values)]).unwrap();
+        let pool: Arc<dyn MemoryPool> = Arc::new(GreedyMemoryPool::new(rows * 8));
+        let reservation = MemoryConsumer::new("rows").register(&pool);
+        let mut buffer = RowBuffer { batches: Vec::new(), reservation };
+        for at in 0..64 {
+            buffer.push(batch.slice(at * rows / 64, rows / 64)).unwrap();
+        }
+        assert_eq!(pool.reserved(), rows * 8);
+        assert!(buffer.push(batch.slice(0, 1)).is_err());
     }
 }

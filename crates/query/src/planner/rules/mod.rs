@@ -3,6 +3,7 @@
 
 pub(crate) mod asof;
 pub(crate) mod barriers;
+pub(crate) mod computed_keys;
 pub(crate) mod correlated;
 pub(crate) mod date_bounds;
 pub(crate) mod extremes;

@@ -28,6 +28,7 @@
 //! | `j #> '{a,0}'` | `j #> ARRAY['a', '0']` |
 //! | `mod(a, b)`, `to_date(text, template)`, `to_timestamp(text, template)` | `a % b`, casts of a local time |
 //! | `(row).field` | `get_field(row, 'field')` |
+//! | `div(a, b)`, `array_upper(a, 1)`, `mode() WITHIN GROUP (ORDER BY x)`, … | see [`calls`] |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
 //! | `time AT TIME ZONE zone` | `timezone(zone, time)` |
@@ -42,6 +43,7 @@
 
 mod asof;
 mod build;
+mod calls;
 mod casts;
 mod from;
 mod lists;
@@ -88,7 +90,7 @@ use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
 /// Set-returning functions that return a list here.
-pub(super) const ROWS: [&str; 8] = [
+pub(super) const ROWS: [&str; 11] = [
     "pg_partition_ancestors",
     "_pg_expandarray",
     "json_array_elements",
@@ -97,6 +99,9 @@ pub(super) const ROWS: [&str; 8] = [
     "jsonb_array_elements",
     "jsonb_array_elements_text",
     "jsonb_object_keys",
+    "regexp_matches",
+    "regexp_split_to_table",
+    "string_to_table",
 ];
 
 /// Functions of PostgreSQL, and DataFusion's that do the same.
@@ -490,6 +495,10 @@ fn function(expr: &mut Expr) {
         if let Some(list) = list_of_rows(query) {
             *expr = list;
         }
+        return;
+    }
+    if let Some(of) = calls::replaced(&name, function) {
+        *expr = of;
         return;
     }
     if let Some((_, known)) = RENAMED.iter().find(|(written, _)| *written == name) {

@@ -13,18 +13,52 @@
 //! | `x LIKE p ESCAPE '!'` | `x LIKE like_escape(p, '!')` |
 //! | `x LIKE ANY (ARRAY[p, q])`, `x LIKE ALL (…)` | conditions, joined by OR or AND |
 //!
-//! DataFusion compares rows as structures, in which NULL equals NULL. The expressions of a row are written as often as
-//! they are compared, and computed once where they are equal.
+//! DataFusion compares rows as structures, in which NULL equals NULL. Operands are written as often as they are compared;
+//! those that call functions are marked, so that a volatile one is computed once
+//! ([`crate::postgres::bound_operands`]).
 
 use super::build::{call, null, number};
 use super::lists::{column_of, list_literal};
 use super::types::system_name;
 use crate::parser::rewriting::SYMMETRIC;
+use crate::parser::visit::visit_expressions;
+use crate::postgres::bound_operands::{BOUND, BOUND_OPERAND};
 use crate::postgres::similar::LIKE_ESCAPE;
 use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, UnaryOperator,
     Value as Literal,
 };
+use std::ops::ControlFlow;
+
+/// Operands that an expression names several times.
+#[derive(Default)]
+pub(super) struct Bindings(i64);
+
+impl Bindings {
+    /// Operand, marked if it may be volatile.
+    pub(super) fn operand(&mut self, operand: &Expr) -> Expr {
+        let calls = visit_expressions(operand, |part| match part {
+            Expr::Function(_) | Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. } => {
+                ControlFlow::Break(())
+            }
+            _ => ControlFlow::Continue(()),
+        });
+        if calls.is_continue() {
+            return operand.clone();
+        }
+        self.0 += 1;
+        call(BOUND_OPERAND, vec![number(self.0), operand.clone()])
+    }
+
+    fn operands(&mut self, operands: &[Expr]) -> Vec<Expr> {
+        operands.iter().map(|operand| self.operand(operand)).collect()
+    }
+
+    /// Condition on these operands.
+    pub(super) fn condition(self, condition: Expr) -> Expr {
+        if self.0 == 0 { condition } else { call(BOUND, vec![condition]) }
+    }
+}
 
 /// Rewrites an expression whose parts are rewritten already.
 pub(super) fn rewrite(expr: &mut Expr) {
@@ -97,8 +131,9 @@ fn all(fields: Vec<Expr>, condition: impl Fn(Expr) -> Expr) -> Expr {
 
 /// Comparison of rows, field by field.
 fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
-    let pairs = || left.iter().cloned().zip(right.iter().cloned());
-    let each = |op: &BinaryOperator| pairs().map(|(one, other)| operation(one, op.clone(), other)).collect();
+    let each_pair = || left.iter().cloned().zip(right.iter().cloned());
+    let each =
+        |op: &BinaryOperator| each_pair().map(|(one, other)| operation(one, op.clone(), other)).collect();
     let strict = match op {
         BinaryOperator::Eq => return Some(joined(each(op), &BinaryOperator::And)),
         BinaryOperator::NotEq => return Some(joined(each(op), &BinaryOperator::Or)),
@@ -106,8 +141,10 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> 
         BinaryOperator::Gt | BinaryOperator::GtEq => BinaryOperator::Gt,
         _ => return None,
     };
+    let mut bindings = Bindings::default();
+    let (left, right) = (bindings.operands(left), bindings.operands(right));
     let mut ordered: Option<Expr> = None;
-    for (one, other) in pairs().rev() {
+    for (one, other) in left.into_iter().zip(right).rev() {
         ordered = Some(match ordered {
             None => operation(one, op.clone(), other),
             Some(rest) => {
@@ -117,18 +154,19 @@ fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> 
             }
         });
     }
-    ordered.map(|ordered| Expr::Nested(Box::new(ordered)))
+    ordered.map(|ordered| bindings.condition(Expr::Nested(Box::new(ordered))))
 }
 
 /// `(a, b) IN ((1, 2), (3, 4))`; `None` if one of the list is no row of as many fields.
 fn row_in_list(tested: &Expr, list: &[Expr], negated: bool) -> Option<Expr> {
-    let fields = fields_of(tested)?;
+    let mut bindings = Bindings::default();
+    let fields = bindings.operands(&fields_of(tested)?);
     let equal = |row: &Expr| {
         let row = fields_of(row).filter(|row| row.len() == fields.len())?;
         compared(&fields, &BinaryOperator::Eq, &row)
     };
     let any = joined(list.iter().map(equal).collect::<Option<Vec<Expr>>>()?, &BinaryOperator::Or);
-    Some(if negated { not(any) } else { any })
+    Some(bindings.condition(if negated { not(any) } else { any }))
 }
 
 fn not(condition: Expr) -> Expr {
@@ -182,6 +220,9 @@ fn symmetric(tested: &Expr, negated: bool, low: &mut Expr, high: &Expr) -> Optio
             _ => return None,
         }
     }
+    let mut bindings = Bindings::default();
+    let tested = bindings.operand(tested);
+    let (low, high) = (&bindings.operand(low), &bindings.operand(high));
     let between = |low: &Expr, high: &Expr| Expr::Between {
         expr: Box::new(tested.clone()),
         negated: false,
@@ -189,7 +230,7 @@ fn symmetric(tested: &Expr, negated: bool, low: &mut Expr, high: &Expr) -> Optio
         high: Box::new(high.clone()),
     };
     let either = joined(vec![between(low, high), between(high, low)], &BinaryOperator::Or);
-    Some(if negated { not(either) } else { either })
+    Some(bindings.condition(if negated { not(either) } else { either }))
 }
 
 /// Rewrites LIKE of several patterns, and with a character of ESCAPE.
@@ -208,7 +249,8 @@ fn like(expr: &mut Expr) {
         return;
     }
     let Some(patterns) = patterns_of(pattern) else { return };
-    let (negated, tested) = (*negated, (**tested).clone());
+    let mut bindings = Bindings::default();
+    let (negated, tested) = (*negated, bindings.operand(tested));
     let is_sensitive = matches!(expr, Expr::Like { .. });
     let condition = |pattern: Expr| {
         let (expr, pattern, any, escape_char) = (Box::new(tested.clone()), Box::new(pattern), false, None);
@@ -219,7 +261,7 @@ fn like(expr: &mut Expr) {
         }
     };
     let op = if is_all { BinaryOperator::And } else { BinaryOperator::Or };
-    *expr = joined(patterns.into_iter().map(condition).collect(), &op);
+    *expr = bindings.condition(joined(patterns.into_iter().map(condition).collect(), &op));
 }
 
 /// Returns true for `ALL (…)`, which the parser takes for a function.

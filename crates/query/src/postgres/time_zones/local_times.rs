@@ -1,6 +1,6 @@
 //! Instants and local times in plans: casts, comparisons, AT TIME ZONE.
 
-use super::{UTC, Zone, named};
+use super::{UTC, Zone, named_in_expression};
 use crate::error::{Error, external};
 use crate::postgres::numbers::operands;
 use crate::postgres::rewriting::rewritten;
@@ -333,7 +333,7 @@ impl ScalarUDFImpl for AtTimeZone {
         let is_wall = matches!(args[1].data_type(), DataType::Timestamp(_, None));
         let convert = |zone: &Zone, time: i64| if is_wall { zone.instant(time) } else { zone.wall(time) };
         let known = |name: &str| {
-            let zone = named(name).and_then(|name| Zone::new(&name).ok());
+            let zone = named_in_expression(name).and_then(|name| Zone::new(&name).ok());
             zone.ok_or_else(|| {
                 external(Error::coded("22023", format!("time zone \"{name}\" not recognized")))
             })

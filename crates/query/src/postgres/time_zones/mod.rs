@@ -7,7 +7,7 @@
 //! - An ambiguous local time, when clocks are set back, is the second, in standard time; one that does not
 //!   exist, when they are set forward, counts on from before.
 //! - Offsets count to the east, as in ISO 8601, except for PostgreSQL's `GMT+2` and `UTC+2`, which count to
-//!   the west.
+//!   the west, and in `AT TIME ZONE '+02:00'`.
 
 mod local_times;
 
@@ -58,17 +58,34 @@ pub(crate) fn named(name: &str) -> Option<String> {
     name.parse::<Tz>().is_ok().then(|| name.to_owned())
 }
 
+/// Canonical name of the zone that an expression names: as [`named`], but offsets count to the west, as POSIX has it.
+/// PostgreSQL reads a setting of hours as ISO 8601 does, and `AT TIME ZONE` so.
+pub(crate) fn named_in_expression(name: &str) -> Option<String> {
+    match name.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_digit()) {
+        true => west(name),
+        false => named(name),
+    }
+}
+
 /// Zones such as `GMT+2`.
 fn posix(name: &str) -> Option<String> {
-    let (zone, west) = name.split_at_checked(3)?;
+    let (zone, offset) = name.split_at_checked(3)?;
     let known = ["GMT", "UTC"].iter().any(|known| known.eq_ignore_ascii_case(zone));
-    if !known || !west.starts_with(['+', '-']) {
+    if known && offset.starts_with(['+', '-']) { west(offset) } else { None }
+}
+
+/// Offset to the west, in hours and minutes.
+fn west(text: &str) -> Option<String> {
+    let digits = text.strip_prefix(['+', '-']).unwrap_or(text);
+    let (hours, minutes) = digits.split_once(':').unwrap_or((digits, "0"));
+    let is_short =
+        |part: &str| (1..=2).contains(&part.len()) && part.bytes().all(|byte| byte.is_ascii_digit());
+    if !is_short(hours) || !is_short(minutes) {
         return None;
     }
-    let (hours, minutes) = west[1..].split_once(':').unwrap_or((&west[1..], "0"));
     let (hours, minutes): (u8, u8) = (hours.parse().ok()?, minutes.parse().ok()?);
     let hours = f64::from(hours) + f64::from(minutes) / 60.0;
-    offset(if west.starts_with('+') { -hours } else { hours })
+    offset(if text.starts_with('-') { hours } else { -hours })
 }
 
 fn offset(hours: f64) -> Option<String> {
@@ -216,6 +233,24 @@ mod tests {
             ("", None),
         ] {
             assert_eq!(named(name).as_deref(), expected, "{name}");
+        }
+    }
+
+    /// Expected values from PostgreSQL 15.
+    #[test]
+    fn offsets_of_expressions_count_to_the_west() {
+        for (name, expected) in [
+            ("+03:00", Some("-03:00")),
+            ("-03:30", Some("+03:30")),
+            ("3", Some("-03:00")),
+            ("-11", Some("+11:00")),
+            ("+0330", None),
+            ("UTC+3", Some("-03:00")),
+            ("0", Some("UTC")),
+            ("Europe/Berlin", Some("Europe/Berlin")),
+            ("+03:99x", None),
+        ] {
+            assert_eq!(named_in_expression(name).as_deref(), expected, "{name}");
         }
     }
 
