@@ -22,16 +22,18 @@ pub(super) trait List {
 pub(super) struct ListMemory {
     /// Change that the budget has not been told of.
     unreported: AtomicI64,
-    reserved: Mutex<Option<MemoryReservation>>,
+    /// None without a budget: nothing is counted then, and no lock is taken.
+    reserved: Option<Mutex<MemoryReservation>>,
 }
 
 impl ListMemory {
     pub(super) fn new(budget: Option<&Arc<MemoryBudget>>) -> Arc<ListMemory> {
-        let reserved = Mutex::new(budget.map(|budget| budget.empty(MemoryConsumer::PoolMaps)));
+        let reserved = budget.map(|budget| Mutex::new(budget.empty(MemoryConsumer::PoolMaps)));
         Arc::new(ListMemory { unreported: AtomicI64::new(0), reserved })
     }
 
     fn changed(&self, before: u64, after: u64) {
+        let Some(reserved) = &self.reserved else { return };
         if before == after {
             return;
         }
@@ -40,11 +42,16 @@ impl ListMemory {
         if all.unsigned_abs() < REPORTED_BYTES {
             return;
         }
-        if let Some(reserved) = &mut *self.reserved.lock() {
-            let change = self.unreported.swap(0, Ordering::Relaxed);
-            let bytes = reserved.bytes().saturating_add_signed(change);
-            reserved.resize_unchecked(bytes);
-        }
+        let mut reserved = reserved.lock();
+        let change = self.unreported.swap(0, Ordering::Relaxed);
+        // Each list is locked while its change is counted.
+        debug_assert!(
+            reserved.bytes().checked_add_signed(change).is_some(),
+            "lists do not shrink by more than they have: {change} of {} bytes",
+            reserved.bytes()
+        );
+        let bytes = reserved.bytes().saturating_add_signed(change);
+        reserved.resize_unchecked(bytes);
     }
 }
 
@@ -123,5 +130,14 @@ mod tests {
         drop(lists);
         drop(memory);
         assert_eq!(used(), 0);
+    }
+
+    #[test]
+    fn nothing_is_counted_without_a_budget() {
+        let memory = ListMemory::new(None);
+        let list = CountedList::new(Vec::new(), &memory);
+        list.lock().resize(100_000, 0);
+        list.lock().push(0);
+        assert_eq!(memory.unreported.load(Ordering::Relaxed), 0, "each change would be above the threshold");
     }
 }
