@@ -261,6 +261,42 @@ fn a_missing_key_counts_as_read_and_a_range_beside_it_does_not() {
     }
 }
 
+/// Keys 1, 2 and 7 are there, and 4 was.
+#[test]
+fn the_last_key_and_those_behind_it_count_as_read_and_those_before_it_do_not() {
+    for protocol in [Protocol::MvccInPlace, Protocol::MvccOutOfPlace, Protocol::Bocc] {
+        for (written, value, fails) in
+            [(1, Some(11), false), (1, None, false), (6, Some(1), false), (7, None, false)]
+                .into_iter()
+                .chain([(2, Some(21), true), (2, None, true), (3, Some(1), true), (4, Some(1), true)])
+        {
+            let bench = bench(protocol);
+            let load = bench.begin(Isolation::Snapshot);
+            bench.put(&load, 4, 40);
+            bench.put(&load, 7, 70);
+            commit(&load).unwrap();
+            let write = |number: u64, value: Option<u64>| {
+                let transaction = bench.begin(Isolation::Serializable);
+                let bytes = value.map(u64::to_le_bytes);
+                let bytes = bytes.as_ref().map(|bytes| &bytes[..]);
+                transaction.write(&bench.state, &key(number), bytes).unwrap();
+                commit(&transaction).unwrap();
+            };
+            write(4, None);
+            let range = KeyRange {
+                lower: Bound::Included(KeyBytes::from_slice(&key(0))),
+                upper: Bound::Included(KeyBytes::from_slice(&key(5))),
+            };
+            let reader = bench.begin(Isolation::Serializable);
+            let last = reader.last_in(&bench.state, &range, |key, _| key.to_vec()).unwrap();
+            assert_eq!(last.as_deref(), Some(&key(2)[..]));
+            reader.write(&bench.other, &key(1), Some(b"seen")).unwrap();
+            write(written, value);
+            assert_eq!(commit(&reader).is_err(), fails, "{protocol}: {written} is written");
+        }
+    }
+}
+
 #[test]
 fn deletions_are_noticed_even_when_the_vacuum_was_there() {
     let bench = bench(Protocol::MvccInPlace);

@@ -1,6 +1,7 @@
 //! Last key of a range that a transaction sees: a scan backwards that copies one value.
 //!
-//! Invariant: the result is what a scan of the range would deliver last, own writes included.
+//! Invariant: the result is what a scan of the range would deliver last, own writes included. A serializable transaction
+//! has read the keys from it on, none before it.
 
 use crate::Result;
 use crate::context::state::State;
@@ -31,6 +32,8 @@ impl Transaction {
         }
         let (lower, mut upper) = (normalised(state, &range.lower)?, normalised(state, &range.upper)?);
         let mut entries: Vec<(KeyBytes, u64)> = Vec::new();
+        // The last own write is mostly enough; of deleted ones more are looked at together.
+        let mut own_max = 1;
         while !is_empty_range(as_slice(&lower), as_slice(&upper)) {
             entries.clear();
             self.lock_range(state)?;
@@ -43,13 +46,17 @@ impl Transaction {
             let next = next.filter(|next| !is_empty_range(as_slice(&lower), Bound::Excluded(&next[..])));
             let mut begin = next.map_or_else(|| lower.clone(), Bound::Included);
             let (from, to) = (as_slice(&begin), as_slice(&upper));
-            let own = self.own_range(state, from, to, Direction::Backward, OWN_WRITES_PER_BATCH);
-            if let Some((last, _)) = own.last().filter(|_| own.len() == OWN_WRITES_PER_BATCH) {
+            let own = self.own_range(state, from, to, Direction::Backward, own_max);
+            if let Some((last, _)) = own.last().filter(|_| own.len() == own_max) {
                 begin = Bound::Included(last.clone());
             }
+            own_max = (own_max * 4).min(OWN_WRITES_PER_BATCH);
             entries.retain(|(key, _)| behind(key, as_slice(&begin)));
-            self.note_range(state, || KeyRange { lower: begin.clone(), upper: upper.clone() });
-            if let Some(found) = self.last_of(state, &entries, &own, &mut f)? {
+            let found = self.last_of(state, &entries, &own, &mut f)?;
+            let noted =
+                || found.as_ref().map_or_else(|| begin.clone(), |(key, _)| Bound::Included((*key).clone()));
+            self.note_range(state, || KeyRange { lower: noted(), upper: upper.clone() });
+            if let Some((_, found)) = found {
                 return Ok(Some(found));
             }
             if begin == lower {
@@ -63,26 +70,27 @@ impl Transaction {
         Ok(None)
     }
 
-    /// Calls `f` with the first of index entries and own writes, both from the greatest key down, that is seen.
-    fn last_of<R>(
+    /// Calls `f` with the first of index entries and own writes, both from the greatest key down, that is seen; returns its
+    /// key too.
+    fn last_of<'e, R>(
         &self,
         state: &Arc<State>,
-        entries: &[(KeyBytes, u64)],
-        own: &[(KeyBytes, Option<Box<[u8]>>)],
+        entries: &'e [(KeyBytes, u64)],
+        own: &'e [(KeyBytes, Option<Box<[u8]>>)],
         f: &mut impl FnMut(&[u8], &[u8]) -> R,
-    ) -> Result<Option<R>> {
+    ) -> Result<Option<(&'e KeyBytes, R)>> {
         let mut own = own.iter().peekable();
         for (key, _) in entries {
             while let Some((own_key, value)) = own.next_if(|(own_key, _)| own_key >= key) {
                 if let Some(value) = value {
-                    return Ok(Some(f(own_key, value)));
+                    return Ok(Some((own_key, f(own_key, value))));
                 }
             }
             // It knows of own writes of this key, too.
             if let Some(found) = self.read(state, key, |value| f(key, value))? {
-                return Ok(Some(found));
+                return Ok(Some((key, found)));
             }
         }
-        Ok(own.find_map(|(key, value)| value.as_ref().map(|value| f(key, value))))
+        Ok(own.find_map(|(key, value)| value.as_ref().map(|value| (key, f(key, value)))))
     }
 }

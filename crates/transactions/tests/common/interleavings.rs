@@ -3,11 +3,12 @@
 
 use super::{key, scan, volatile};
 use entresol_memory::Durability;
-use entresol_structures::KeyWidth;
+use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::{
     ContextOptions, Error, Isolation, KeyRange, Protocol, State, StateContext, Transaction,
 };
 use std::collections::BTreeMap;
+use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,9 +23,11 @@ pub(crate) enum Step {
     Delete(u64),
     /// Reads all keys.
     Scan,
+    /// Reads the last key up to this one, of its state.
+    Last(u64),
 }
 
-use Step::{Delete, Increment, Read, Scan, Write};
+use Step::{Delete, Increment, Last, Read, Scan, Write};
 
 /// Transactions that run side by side.
 pub(crate) type Program = &'static [&'static [Step]];
@@ -42,6 +45,10 @@ pub(crate) const PROGRAMS: &[(&str, Program)] = &[
     ("deletion", &[&[Read(1), Write(2)], &[Read(2), Delete(1)]]),
     ("read-only anomaly", &[&[Read(1), Write(1)], &[Read(1), Read(2), Write(2)], &[Read(1), Read(2)]]),
     ("blind writes in a circle", &[&[Read(1), Write(2)], &[Write(1), Write(2)], &[Read(2), Read(1)]]),
+    ("last key, one behind it", &[&[Last(3), Write(2)], &[Read(2), Write(3)]]),
+    ("last key, changed", &[&[Last(3), Write(2)], &[Read(2), Increment(1)]]),
+    ("last key, deleted", &[&[Last(3), Write(2)], &[Read(2), Delete(1)]]),
+    ("no last key", &[&[Delete(1), Last(3), Write(2)], &[Read(2), Write(3)]]),
     ("deleting nothing", &[&[Delete(3), Read(1)], &[Write(3), Write(1)]]),
 ];
 
@@ -52,6 +59,8 @@ type Rows = BTreeMap<u64, u64>;
 struct Done {
     reads: Vec<(u64, Option<u64>)>,
     scans: Vec<Rows>,
+    /// Keys up to which the last one was read, and it.
+    lasts: Vec<(u64, Option<(u64, u64)>)>,
     writes: Vec<(u64, Option<u64>)>,
     /// Their order.
     order: Vec<Kind>,
@@ -62,6 +71,7 @@ struct Done {
 enum Kind {
     Read,
     Scan,
+    Last,
     Write,
 }
 
@@ -114,6 +124,14 @@ impl Bench {
         Ok(rows)
     }
 
+    fn last(&self, transaction: &Transaction, at: u64) -> Result<Option<(u64, u64)>, Error> {
+        let upper = Bound::Included(KeyBytes::from_slice(&key(at)));
+        let range = KeyRange { lower: Bound::Unbounded, upper };
+        transaction.last_in(self.state(at), &range, |key, value| {
+            (u64::from_be_bytes(key.try_into().unwrap()), number(value))
+        })
+    }
+
     fn step(&self, transaction: &Transaction, step: Step, mark: u64, done: &mut Done) -> Result<(), Error> {
         let mut write = |at: u64, value: Option<u64>| {
             let bytes = value.map(u64::to_le_bytes);
@@ -131,6 +149,11 @@ impl Bench {
             Scan => {
                 done.scans.push(self.rows(transaction)?);
                 done.order.push(Kind::Scan);
+                Ok(())
+            }
+            Last(at) => {
+                done.lasts.push((at, self.last(transaction, at)?));
+                done.order.push(Kind::Last);
                 Ok(())
             }
             Write(at) => write(at, Some(mark)),
@@ -182,9 +205,14 @@ fn run(bench: &Bench, program: Program, order: &[usize]) -> (Vec<Done>, Rows) {
 /// Tells whether the transaction could have run alone on these rows, which it changes.
 fn replay(done: &Done, rows: &mut Rows) -> bool {
     let (mut reads, mut scans, mut writes) = (done.reads.iter(), done.scans.iter(), done.writes.iter());
+    let mut lasts = done.lasts.iter();
     done.order.iter().all(|kind| match kind {
         Kind::Read => reads.next().is_some_and(|(key, value)| rows.get(key) == value.as_ref()),
         Kind::Scan => scans.next() == Some(&*rows),
+        Kind::Last => lasts.next().is_some_and(|(at, last)| {
+            let of_state = |row: &(&u64, &u64)| row.0 % 2 == at % 2;
+            rows.range(..=at).rev().find(of_state).map(|(key, value)| (*key, *value)) == *last
+        }),
         Kind::Write => {
             match writes.next() {
                 Some((key, Some(value))) => drop(rows.insert(*key, *value)),
