@@ -14,8 +14,8 @@
 //!
 //! # Cost
 //!
-//! A row is found by the last entry at or before its key: a descent, and a page is copied. Rows that are written by key cost
-//! reading their page, and writing it.
+//! A row is found by the last entry at or before its key: a descent, and a page is copied. Several rows of a page, by keys that
+//! ascend, cost that once. Rows that are written by key cost reading their page, and writing it.
 
 use crate::batch::encode::encode_keys_only;
 use crate::encoding::page::{self, Page, PageRow};
@@ -48,13 +48,27 @@ impl Table {
 
     /// Last entry of the state at or before a padded key, with the same first column.
     fn entry_of(&self, tx: &Transaction, key: &[u8]) -> Result<Option<Entry>> {
-        let Some(prefix) = key.get(..PREFIX_BYTES) else { return Ok(None) };
-        let range = KeyRange {
-            lower: Bound::Included(self.padded(prefix)),
-            upper: Bound::Included(KeyBytes::from_slice(key)),
-        };
+        let Some(range) = self.range_before(key) else { return Ok(None) };
         let entry = |key: &[u8], value: &[u8]| (KeyBytes::from_slice(key), value.to_vec());
         Ok(tx.last_in(self.state(), &range, entry)?)
+    }
+
+    /// Last entry of the state at or before a padded key, if it is a page with the same first column.
+    fn page_of(&self, tx: &Transaction, key: &[u8]) -> Result<Option<Entry>> {
+        let Some(range) = self.range_before(key) else { return Ok(None) };
+        let page = |key: &[u8], value: &[u8]| {
+            page::is_page(value).then(|| (KeyBytes::from_slice(key), value.to_vec()))
+        };
+        Ok(tx.last_in(self.state(), &range, page)?.flatten())
+    }
+
+    /// Keys up to a padded one with the same first column.
+    fn range_before(&self, key: &[u8]) -> Option<KeyRange> {
+        let prefix = key.get(..PREFIX_BYTES)?;
+        Some(KeyRange {
+            lower: Bound::Included(self.padded(prefix)),
+            upper: Bound::Included(KeyBytes::from_slice(key)),
+        })
     }
 
     /// Value of the row with a padded key, by the last entry at or before it.
@@ -72,30 +86,60 @@ impl Table {
         entry.map_or(Ok(None), |entry| self.value_in(&entry, &key))
     }
 
-    /// Calls `f` with the position of each key and the value of its row, in the order of the keys.
+    /// Calls `f` with the position of each key and the value of its row, in the order of the keys. Keys that ascend are
+    /// cheapest: of each page they descend once, and rows by themselves are looked up together.
     pub(super) fn read_paged_many<K: AsRef<[u8]>>(
         &self,
         tx: &Transaction,
         keys: &[K],
         mut f: impl FnMut(usize, Option<&[u8]>),
     ) -> Result<()> {
-        let mut exact: Vec<Option<Vec<u8>>> = Vec::with_capacity(keys.len());
-        tx.read_many(self.state(), keys, |_, value| exact.push(value.map(<[u8]>::to_vec)))?;
-        // Neighbours are often in one page.
-        let mut last: Option<Entry> = None;
-        for (at, (key, exact)) in keys.iter().zip(exact).enumerate() {
-            if exact.as_ref().is_some_and(|value| !page::is_page(value)) {
-                f(at, exact.as_deref());
+        let mut singles = SingleRows::default();
+        let (mut at, mut in_pages) = (0, false);
+        while let Some(key) = keys.get(at) {
+            if !in_pages && let Some(value) = singles.get(self, tx, keys, at)? {
+                f(at, Some(value));
+                at += 1;
                 continue;
             }
             let key = self.padded(key.as_ref());
-            if !last.as_ref().is_some_and(|entry| spans(self.name(), entry, &key)) {
-                last = self.entry_of(tx, &key)?;
+            let entry = self.entry_of(tx, &key)?;
+            in_pages = entry.as_ref().is_some_and(|(_, value)| page::is_page(value));
+            match &entry {
+                Some((_, value)) if in_pages => {
+                    let rows: Vec<PageRow<'_>> = Page::new(self.name(), value)?.rows().collect();
+                    at = self.read_in_page(&rows, (keys, at), &mut f);
+                }
+                single => {
+                    let value = single.as_ref().filter(|(found, _)| *found == key);
+                    f(at, value.map(|(_, value)| &value[..]));
+                    at += 1;
+                }
             }
-            let value = last.as_ref().map_or(Ok(None), |entry| self.value_in(entry, &key))?;
-            f(at, value.as_deref());
         }
         Ok(())
+    }
+
+    /// Calls `f` with a key and those that follow it, as far as they lie between the rows of a page, and the values of their
+    /// rows; returns the position of the next key. The page is the entry before the first key.
+    fn read_in_page<K: AsRef<[u8]>>(
+        &self,
+        rows: &[PageRow<'_>],
+        (keys, first): (&[K], usize),
+        f: &mut impl FnMut(usize, Option<&[u8]>),
+    ) -> usize {
+        let mut at = first;
+        while let Some(key) = keys.get(at) {
+            let key = self.padded(key.as_ref());
+            let is_between = rows[0].0 <= &key[..] && &key[..] <= rows[rows.len() - 1].0;
+            if at > first && !is_between {
+                break;
+            }
+            let row = rows.binary_search_by(|(of_row, _)| (*of_row).cmp(&key[..])).ok();
+            f(at, row.map(|row| rows[row].1));
+            at += 1;
+        }
+        at
     }
 
     /// Range of entries that have all rows of a range: it begins with the page that has the first of them.
@@ -150,21 +194,29 @@ impl Table {
             writes.map(|(key, value)| (self.padded(key), value)).collect();
         writes.sort_by(|one, next| one.0.cmp(&next.0));
         let mut rest = &writes[..];
+        // Page before the first of the rest, once it is known.
+        let mut next: Option<Option<Entry>> = None;
         while let Some((key, value)) = rest.first() {
-            let entry = self.entry_of(tx, key)?.filter(|(_, value)| page::is_page(value));
-            let Some(entry) = entry else {
+            let page = next.take().map_or_else(|| self.page_of(tx, key), Ok)?;
+            let Some(page) = page else {
                 tx.write(self.state(), key, *value)?;
                 rest = &rest[1..];
                 continue;
             };
+            let last = KeyBytes::from_slice(Page::new(self.name(), &page.1)?.last_key());
             let mut of_page = 1;
-            while let Some((key, _)) = rest.get(of_page)
-                && (spans(self.name(), &entry, key)
-                    || self.entry_of(tx, key)?.is_some_and(|other| other.0 == entry.0))
-            {
+            while let Some((key, _)) = rest.get(of_page) {
+                if *key > last {
+                    let other = self.page_of(tx, key)?;
+                    if other.as_ref().is_none_or(|other| other.0 != page.0) {
+                        // What is written of this page lies before the other entry.
+                        next = Some(other);
+                        break;
+                    }
+                }
                 of_page += 1;
             }
-            self.rewrite_page(tx, &entry, &rest[..of_page])?;
+            self.rewrite_page(tx, &page, &rest[..of_page])?;
             rest = &rest[of_page..];
         }
         Ok(())
@@ -275,9 +327,35 @@ impl Table {
     }
 }
 
-/// Tells whether a key is not before an entry and not behind its last row.
-fn spans(table: &str, (first, value): &Entry, key: &[u8]) -> bool {
-    let last =
-        || Page::new(table, value).ok().filter(|_| page::is_page(value)).map(|page| page.last_key() >= key);
-    first[..] <= *key && last().unwrap_or(false)
+/// Number of keys whose own rows are looked up together.
+const SINGLE_ROWS: usize = 64;
+
+/// Entries under some keys themselves.
+#[derive(Default)]
+struct SingleRows {
+    /// Position of the first key.
+    first: usize,
+    /// Values of their rows; none for a page, or nothing.
+    values: Vec<Option<Vec<u8>>>,
+}
+
+impl SingleRows {
+    /// Value of the row that is stored by itself under the key at a position, which is not before those asked for already.
+    fn get<K: AsRef<[u8]>>(
+        &mut self,
+        table: &Table,
+        tx: &Transaction,
+        keys: &[K],
+        at: usize,
+    ) -> Result<Option<&[u8]>> {
+        if at >= self.first + self.values.len() {
+            let keys = &keys[at..keys.len().min(at + SINGLE_ROWS)];
+            self.first = at;
+            self.values.clear();
+            tx.read_many(table.state(), keys, |_, value| {
+                self.values.push(value.filter(|value| !page::is_page(value)).map(<[u8]>::to_vec));
+            })?;
+        }
+        Ok(self.values[at - self.first].as_deref())
+    }
 }
