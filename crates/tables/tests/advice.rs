@@ -18,6 +18,8 @@ use std::time::Duration;
 
 /// Rows of the table.
 const ROWS: i64 = 40_000;
+/// Rows of a larger one.
+const LARGE_ROWS: i64 = 120_000;
 
 fn open() -> Arc<Catalog> {
     let pool = Pool::volatile(&PoolOptions::default()).unwrap();
@@ -46,6 +48,20 @@ fn create_as(
     options: TableOptions,
     define: impl Fn(TableDefinition) -> TableDefinition,
 ) -> Arc<Table> {
+    create_with(catalog, options, ROWS, define)
+}
+
+/// Creates a table with so many rows that blocks of cluster keys spare ranges of a column about half of their time.
+fn create_large(catalog: &Catalog, define: impl Fn(TableDefinition) -> TableDefinition) -> Arc<Table> {
+    create_with(catalog, TableOptions::default(), LARGE_ROWS, define)
+}
+
+fn create_with(
+    catalog: &Catalog,
+    options: TableOptions,
+    rows: i64,
+    define: impl Fn(TableDefinition) -> TableDefinition,
+) -> Arc<Table> {
     let columns = vec![
         Column::new("id", DataType::BigInt),
         Column::new("shop", DataType::Int),
@@ -55,7 +71,7 @@ fn create_as(
     ];
     let definition = define(TableDefinition::plain(Schema::new(columns, &["id"]).unwrap()));
     let table = catalog.create_table_as("t", definition, options).unwrap();
-    for first in (0..ROWS).step_by(10_000) {
+    for first in (0..rows).step_by(10_000) {
         let tx = catalog.begin().unwrap();
         table.insert_many(&tx, &(first..first + 10_000).map(row).collect::<Vec<_>>()).unwrap();
         tx.commit(Durability::Sync).unwrap();
@@ -231,7 +247,7 @@ fn ask_ranges(table: &Table, column: usize) {
 #[test]
 fn the_layout_auto_is_clustered_where_ranges_ask_for_it() {
     let catalog = open();
-    let table = create(&catalog, TableLayout::Columns, true);
+    let table = create_large(&catalog, columns);
     ask_ranges(&table, 1);
     let decide = || catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();
     let decided = decide();
@@ -240,7 +256,8 @@ fn the_layout_auto_is_clustered_where_ranges_ask_for_it() {
     let table = catalog.table("t").unwrap();
     let clustering = table.definition().clustered_by().unwrap();
     assert!(clustering.has(1) && table.definition().auto_layout);
-    assert_eq!(table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap().len(), ROWS as usize);
+    let rows = table.scan(ScanRange::full()).rows(&catalog.begin().unwrap()).unwrap();
+    assert_eq!(rows.len(), LARGE_ROWS as usize);
     // The same workload asks for nothing else.
     ask_ranges(&table, 1);
     let again = decide();
@@ -254,15 +271,84 @@ fn the_layout_auto_is_clustered_where_ranges_ask_for_it() {
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }
 
+/// Layout `columns` to begin with.
+fn columns(plain: TableDefinition) -> TableDefinition {
+    TableDefinition { layout: TableLayout::Columns, auto_layout: true, ..plain }
+}
+
+/// Layout `clustered` by the column with 5,000 values to begin with.
+fn clustered(plain: TableDefinition) -> TableDefinition {
+    let dimension = Dimension { column: 1, bits: None };
+    let clustering = Some(ClusteringDefinition::new(vec![dimension]));
+    TableDefinition { layout: TableLayout::Clustered, auto_layout: true, clustering, ..plain }
+}
+
+/// Share of the time that the change from `clustered` to `columns` spares which ranges and queries that count all rows ask
+/// for, as soon as these are enough.
+fn gain_of_change(catalog: &Catalog) -> f64 {
+    ask_ranges(&catalog.table("t").unwrap(), 1);
+    let mut asked = 64;
+    for _ in 0..80 {
+        // Each time a sixth more, as the cost of a range depends on the storage.
+        ask(&catalog.table("t").unwrap(), asked / 6, &[], |_| Vec::new());
+        asked += asked / 6;
+        let decided = catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();
+        if decided.is_change {
+            assert_eq!(decided.layout, TableLayout::Columns, "{decided:?}");
+            return 1.0 - decided.after_ms / decided.before_ms;
+        }
+    }
+    panic!("nothing asks for columns: {:?}", catalog.table("t").unwrap().layout_decision());
+}
+
+#[test]
+fn the_layout_auto_goes_back_only_where_that_spares_more() {
+    let catalog = open();
+    create_large(&catalog, clustered);
+    let gain = gain_of_change(&catalog);
+    assert!((0.3..0.5).contains(&gain), "{gain}");
+    let catalog = open();
+    let table = create_large(&catalog, columns);
+    ask_ranges(&table, 1);
+    let decided = catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();
+    assert_eq!((decided.layout, decided.is_change), (TableLayout::Clustered, true), "{decided:?}");
+    let gain = gain_of_change(&catalog);
+    assert!((0.55..0.75).contains(&gain), "{gain}");
+}
+
+#[test]
+fn columns_cost_the_same_whether_rows_are_clustered_or_not() {
+    let predicted = |catalog: &Catalog| {
+        let table = catalog.table("t").unwrap();
+        let statistics = TableStatistics::of(&table, &catalog.begin().unwrap()).unwrap();
+        let dimensions = Vec::new();
+        let design = Design { layout: TableLayout::Columns, dimensions, ..Design::of(&table) };
+        // Columns in no order, and one that ascends with the key.
+        [(1, 1_000, 1_040), (3, 1_000, 1_040)].map(|(column, least, greatest)| {
+            let filters = [between(column, least, greatest)];
+            design.query_ns(&statistics, &QueryProfile::new(&statistics, &filters, &[]))
+        })
+    };
+    let catalog = open();
+    create(&catalog, TableLayout::Columns, false);
+    let by_key = predicted(&catalog);
+    let catalog = open();
+    create_as(&catalog, TableOptions::default(), clustered);
+    let beside = predicted(&catalog);
+    for (by_key, beside) in by_key.into_iter().zip(beside) {
+        assert!((0.75..1.35).contains(&(beside / by_key)), "{beside} ns, where {by_key} ns are right");
+    }
+}
+
 #[test]
 fn declared_dimensions_are_chosen_with_their_options() {
     let catalog = open();
     let dimension = |column, bits| Dimension { column, bits };
     let declared = ClusteringDefinition::new(vec![dimension(1, Some(8))]);
     let declared = ClusteringDefinition { interleave: Interleave::MajorMinor, ..declared };
-    let table = create_as(&catalog, TableOptions::default(), |plain| {
+    let table = create_large(&catalog, |plain| {
         let clustering = Some(declared.clone());
-        TableDefinition { layout: TableLayout::Columns, auto_layout: true, clustering, ..plain }
+        TableDefinition { clustering, ..columns(plain) }
     });
     ask_ranges(&table, 1);
     let decided = catalog.decide_layout(&Cancellation::default(), "t").unwrap().unwrap();

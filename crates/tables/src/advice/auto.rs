@@ -5,18 +5,20 @@
 //!
 //! - the best of the other layouts spares at least [`GAIN_MIN`] of the recorded time, so that two layouts which are about as good do
 //!   not take turns;
+//! - if it is the one that the last change left, it spares at least [`RETURN_GAIN_MIN`]: what was predicted of it then, and
+//!   of the other one now, may each be wrong;
 //! - it would have spared by now what moving the rows costs, so a workload that passes changes nothing;
 //! - the last change is at least [`PAUSE`] ago. The workload begins anew with a change, so the next one needs another
 //!   workload.
 //!
-//! ANALYZE decides at once, by the first condition alone. A layout that a statement names ends it.
+//! ANALYZE decides at once, by the first two conditions alone. A layout that a statement names ends it.
 //!
 //! A crash leaves what one of a change of layout does: the old or the new one, with all rows. What was decided, and why,
 //! is known until the database is closed.
 
 use crate::advice::candidates::{clustered_by, layouts};
 use crate::advice::model::{WorkloadModel, may_have};
-use crate::advice::{Change, OPERATIONS_MIN, ROWS_MIN, has_enough};
+use crate::advice::{OPERATIONS_MIN, ROWS_MIN, has_enough};
 use crate::background::BackgroundThread;
 use crate::catalog::{Catalog, NewLayout};
 use crate::columns::merge::MergeStats;
@@ -36,6 +38,9 @@ const INTERVAL: Duration = Duration::from_secs(60);
 const PAUSE: Duration = Duration::from_secs(600);
 /// Least share of the recorded time that a change spares.
 const GAIN_MIN: f64 = 0.3;
+/// Least share of it that a change back spares. Predictions are off by a factor of 1.5 in the median (docs/design 0059):
+/// of two in a row it is 2.2, and `1 - 1 / 2.2` is this.
+const RETURN_GAIN_MIN: f64 = 0.55;
 
 /// Decision about the layout of a table with the layout `auto`.
 #[derive(Debug, Clone, PartialEq)]
@@ -54,26 +59,41 @@ pub struct LayoutDecision {
     pub why: String,
 }
 
-/// Last decision about a table, and when its layout was changed.
+/// Last decision about a table, and the last change of its layout.
 #[derive(Debug, Default)]
-pub(crate) struct LastDecision(Mutex<(Option<LayoutDecision>, Option<Instant>)>);
+pub(crate) struct LastDecision(Mutex<Decided>);
+
+#[derive(Debug, Default)]
+struct Decided {
+    last: Option<LayoutDecision>,
+    /// When the layout was changed.
+    changed_at: Option<Instant>,
+    /// Layout that the change left.
+    left: Option<TableLayout>,
+}
 
 impl LastDecision {
     fn set(&self, decision: &LayoutDecision) {
-        let mut last = self.0.lock();
-        if decision.is_change {
-            last.1 = Some(Instant::now());
-        }
-        last.0 = Some(decision.clone());
+        self.0.lock().last = Some(decision.clone());
+    }
+
+    fn set_change(&self, decision: &LayoutDecision, left: TableLayout) {
+        let (last, changed_at) = (Some(decision.clone()), Some(Instant::now()));
+        *self.0.lock() = Decided { last, changed_at, left: Some(left) };
     }
 
     /// The decision.
     pub(crate) fn get(&self) -> Option<LayoutDecision> {
-        self.0.lock().0.clone()
+        self.0.lock().last.clone()
     }
 
     fn is_recent(&self) -> bool {
-        self.0.lock().1.is_some_and(|at| at.elapsed() < PAUSE)
+        self.0.lock().changed_at.is_some_and(|at| at.elapsed() < PAUSE)
+    }
+
+    /// Least share of the time that a change to a layout spares.
+    fn gain_min(&self, layout: TableLayout) -> f64 {
+        if self.0.lock().left == Some(layout) { RETURN_GAIN_MIN } else { GAIN_MIN }
     }
 }
 
@@ -113,18 +133,24 @@ impl Catalog {
         let statistics = TableStatistics::of(table, &tx)?;
         let design = Design::of(table);
         let model = WorkloadModel::new(table, &statistics);
-        let others = layouts(table, &model, &design).into_iter();
-        let cost = |(_, next): &(Change, Design)| model.total_ns(next);
-        let best = others.min_by(|first, second| cost(first).total_cmp(&cost(second)));
-        let Some((change, next)) = best else { return Ok(None) };
         let scale = model.scale(&design);
-        let (now, then) = (model.total_ns(&design) * scale, model.total_ns(&next) * scale);
+        let now = model.total_ns(&design) * scale;
+        let others = layouts(table, &model, &design).into_iter().map(|(change, next)| {
+            let then = model.total_ns(&next) * scale;
+            let gain_min = table.workload().decision.gain_min(next.layout);
+            (then <= now * (1.0 - gain_min), then, change, next)
+        });
+        // One that is worth it goes before a cheaper one that is not.
+        let best = others.min_by(|(is_worth, ns, ..), (other_is, other, ..)| {
+            other_is.cmp(is_worth).then(ns.total_cmp(other))
+        });
+        let Some((is_worth, then, change, next)) = best else { return Ok(None) };
         let merging = match next.layout {
             TableLayout::Clustered => design.constants.merge_clustered,
             _ => design.constants.merge,
         };
         let moving = statistics.rows * (merging + design.constants.write) * scale;
-        let is_change = statistics.rows >= ROWS_MIN && then <= now * (1.0 - GAIN_MIN);
+        let is_change = statistics.rows >= ROWS_MIN && is_worth;
         let why = if is_change {
             model.why(&change, &design, &next, scale)
         } else {
@@ -226,7 +252,7 @@ fn record_change(table: &Table, decision: &LayoutDecision) {
         "layout 'auto' has changed"
     );
     table.workload().reset();
-    table.workload().decision.set(decision);
+    table.workload().decision.set_change(decision, table.definition().layout);
 }
 
 /// Returns true if the background may choose the layout of a table by now.

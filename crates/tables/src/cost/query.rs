@@ -17,7 +17,7 @@ pub(super) struct ConditionProfile {
     pub(super) share: f64,
     /// A bit for each row of the sample.
     met: Vec<u64>,
-    /// Tells of each run whether its block may have rows that meet it, by least and greatest value.
+    /// Tells of each run in key order whether its block may have rows that meet it, by least and greatest value.
     reached: Vec<bool>,
 }
 
@@ -48,7 +48,7 @@ impl QueryProfile {
             conditions: known.map(|filter| ConditionProfile::new(statistics, filter)).collect(),
             columns: columns.iter().copied().filter(|column| *column < statistics.columns.len()).collect(),
             sampled: statistics.sample.rows.len(),
-            runs: statistics.sample.runs.len(),
+            runs: statistics.sample.key_runs.len(),
         }
     }
 
@@ -76,7 +76,7 @@ impl QueryProfile {
         }
     }
 
-    /// Share of the blocks that summaries leave, of rows in the order of the sample.
+    /// Share of the blocks that summaries leave, of rows in the order of their keys.
     pub(super) fn blocks_left(&self) -> f64 {
         let left = |run: &usize| self.conditions.iter().all(|condition| condition.reached[*run]);
         match self.runs {
@@ -131,8 +131,8 @@ impl ConditionProfile {
                 count += 1;
             }
         }
-        let reached = sample.runs.iter().map(|run| {
-            let values = sample.rows[run.clone()].iter().map(|row| &row[filter.column]);
+        let reached = sample.key_runs.iter().map(|run| {
+            let values = run.iter().map(|at| &sample.rows[*at as usize][filter.column]);
             may_have(filter, values)
         });
         let kind = ConditionKind::of(&filter.condition);

@@ -1,7 +1,8 @@
 //! Sample of the rows of a table: runs of neighbours in the order in which they are stored, spread over the table.
 //!
 //! Neighbours tell how much of the table a range of a column is spread over: a run has the values that a block has which
-//! begins there, and a block is what scans leave out.
+//! begins there, and a block is what scans leave out. Of a table with blocks of cluster keys neighbours tell nothing about a
+//! layout by the primary key; there it is neighbours of the sample in the order of that key.
 
 use crate::batch::arrow_schema;
 use crate::batch::rows::batch_to_rows;
@@ -19,6 +20,8 @@ pub const SAMPLE_ROWS_MAX: usize = 8192;
 const RUNS: usize = 32;
 /// Maximum rows of a run.
 const RUN_ROWS: usize = SAMPLE_ROWS_MAX / RUNS;
+/// Rows of a run that is made of a sample in another order: so many that it has most of the values which a block would have.
+const KEY_RUN_ROWS: usize = 64;
 
 /// Rows of a table, without the hidden key.
 #[derive(Debug, Default)]
@@ -26,6 +29,8 @@ pub(crate) struct Sample {
     pub(crate) rows: Vec<Row>,
     /// Rows of each run.
     pub(crate) runs: Vec<Range<usize>>,
+    /// Rows that are neighbours, or nearly so, in the order of the primary key.
+    pub(crate) key_runs: Vec<Vec<u32>>,
     /// True if it has all rows of the table.
     pub(crate) is_complete: bool,
 }
@@ -41,7 +46,32 @@ impl Sample {
             sample.add_ranges(table, tx)?;
         }
         assert!(sample.rows.len() <= SAMPLE_ROWS_MAX, "a sample is bounded");
+        sample.find_key_runs(table, tx)?;
         Ok(sample)
+    }
+
+    /// Sorts the rows into runs in key order, if they are not stored so.
+    fn find_key_runs(&mut self, table: &Table, tx: &Transaction) -> Result<()> {
+        let may_have_blocks = match table.own_columns() {
+            Some(columns) => columns.places_for(tx)?.is_some(),
+            None => false,
+        };
+        let all = 0..self.rows.len() as u32;
+        self.key_runs = if !may_have_blocks {
+            self.runs.iter().map(|run| (run.start as u32..run.end as u32).collect()).collect()
+        } else if table.schema().hidden_key() {
+            // The order in which rows came is not known: no scan by it is taken to leave out anything.
+            vec![all.collect()]
+        } else {
+            let key = |at: &u32| {
+                let row = &self.rows[*at as usize];
+                table.schema().key().iter().map(|column| &row[*column]).collect::<Vec<_>>()
+            };
+            let mut order: Vec<u32> = all.collect();
+            order.sort_by_cached_key(key);
+            order.chunks(KEY_RUN_ROWS).map(<[u32]>::to_vec).collect()
+        };
+        Ok(())
     }
 
     /// Adds the first rows of some blocks.

@@ -132,7 +132,7 @@ mod tests {
         let rows = values.map(|value| vec![value.map_or(Value::Null, Value::Int)]).collect::<Vec<_>>();
         let starts = (0..rows.len()).step_by(run_rows);
         let runs = starts.map(|start| start..(start + run_rows).min(rows.len())).collect();
-        Sample { rows, runs, is_complete }
+        Sample { rows, runs, is_complete, ..Sample::default() }
     }
 
     fn analyzed(sample: &Sample) -> AnalyzedColumn {
