@@ -259,6 +259,11 @@ impl<'p, K: TreeKey> Leaf<'p, K> {
 
     /// Flushes all lines of the leaf.
     pub(crate) fn flush_whole(&self, point: OrderPoint<Flush>) {
+        debug_assert!(
+            self.offset.is_aligned(LINE_WORDS as u64 * 8),
+            "a leaf has whole lines: {:#x}",
+            self.offset
+        );
         self.pool.flush_at(self.offset, LEAF_BYTES, point);
     }
 

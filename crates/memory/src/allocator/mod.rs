@@ -382,6 +382,7 @@ impl Allocator {
         let mut kept = Vec::new();
         self.caches.for_each(|_, cache| cache.drain(|class, offsets| kept.push((class, offsets))));
         for (class, offsets) in kept {
+            debug_assert!(offsets.iter().all(|offset| !offset.is_null()), "a cached object is in the pool");
             self.give_to_slabs(class, &offsets);
         }
         self.reclaim_empty_slabs(space, |_| 0);

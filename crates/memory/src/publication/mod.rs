@@ -163,6 +163,7 @@ impl<'p> Publication<'p> {
     /// [`Publication::set`] at a point of a protocol.
     #[inline]
     pub fn set_at(&mut self, offset: PoolOffset, value: u64, point: OrderPoint<Store>) {
+        debug_assert!(offset.is_aligned(8), "an update changes a word, not {offset:#x}");
         if point.asks_for(Fault::InTwo) {
             let nothing = Update { offset, operation: Operation::Set, value: 0 };
             self.pool.domain_publish(&[], &[], &[nothing]);

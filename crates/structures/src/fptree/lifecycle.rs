@@ -107,6 +107,7 @@ impl<K: TreeKey> FpTree<K> {
             publication.set(header, expected);
             publication.publish()?;
         }
+        assert!(limits.page_entries_max > 0, "a page of a sparse index has entries");
         let (sparse, entries) = SparseIndex::read(pool, header, limits.page_entries_max)?;
         let tree = FpTree {
             pool: pool.clone(),

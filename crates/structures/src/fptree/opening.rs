@@ -135,6 +135,8 @@ impl<K: TreeKey> FpTree<K> {
     /// and to be opened at once.
     pub(super) fn use_chain(&self, structure: &mut Structure<K>, chain: SegmentedChain<K>) -> bool {
         let SegmentedChain { segments, children } = chain;
+        assert_eq!(segments.len(), children.len(), "each segment has a low key");
+        assert!(segments.first().is_some_and(|first| first.entry.is_none()), "the first leaf needs no entry");
         // A single one may be the complete tree of a format without a sparse index.
         let few = segments.len() <= self.limits.segments_opened_at_once.max(1);
         let count = segments.len();

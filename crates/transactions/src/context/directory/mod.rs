@@ -187,6 +187,7 @@ impl Directory {
     }
 
     fn open_extension(&self, extension: PoolOffset) -> Result<()> {
+        debug_assert!(self.try_extension_offset().is_none(), "an extension is opened once");
         verify(&self.pool, "extension", extension, EXTENSION_WORDS)?;
         self.extension.store(extension, Ordering::Release);
         for kind in TableKind::ALL {

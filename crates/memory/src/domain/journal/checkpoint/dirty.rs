@@ -190,7 +190,9 @@ fn bits_for(capacity_bytes: u64) -> io::Result<Mapping> {
 /// Under the append lock, where a locked instruction is not needed.
 #[inline]
 fn add(count: &AtomicU64, change: u64) {
-    count.store(count.load(Ordering::Relaxed).wrapping_add(change), Ordering::Relaxed);
+    let changed = count.load(Ordering::Relaxed).wrapping_add(change);
+    debug_assert!(changed.cast_signed() >= 0, "no more marks are taken than were set: {changed:#x}");
+    count.store(changed, Ordering::Relaxed);
 }
 
 #[cfg(test)]

@@ -192,6 +192,7 @@ impl JournalState {
 
     #[cold]
     fn flush_unnoted(&self, ranges: &[(PoolOffset, usize)], words: usize) {
+        assert_eq!(words, words_of(ranges), "records are counted with their heads");
         self.append_noted();
         if stage::note(&self.id, ranges, words) != NoteResult::Yes {
             self.flush_at_once(ranges);

@@ -39,7 +39,8 @@ impl JournalId {
     pub(crate) fn new() -> JournalId {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        OPEN.lock().insert(id);
+        let is_new = OPEN.lock().insert(id);
+        assert!(is_new, "a journal has a number of its own, not {id}");
         JournalId(id)
     }
 }
