@@ -113,6 +113,7 @@ impl Table {
             while self.compact(columns, &mut stats)? {
                 progress(&stats)?;
             }
+            columns.count_other_kind()?;
         }
         columns.note_merge(self.state().estimated_keys());
         Ok(stats)

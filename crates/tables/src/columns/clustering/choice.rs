@@ -63,7 +63,8 @@ impl fmt::Display for IteratorChoice {
 }
 
 impl Table {
-    /// Iterator for ranges of keys together with the filters of a scan; none for a table that is not clustered.
+    /// Iterator for ranges of keys together with the filters of a scan; none for a table that is not clustered, and while it
+    /// has row groups in key order too: their rows have no places to be counted by.
     pub fn choose_iterator(
         &self,
         tx: &Transaction,
@@ -75,6 +76,9 @@ impl Table {
         let Some((columns, places)) = columns.and_then(|columns| Some((columns, columns.places()?))) else {
             return Ok(None);
         };
+        if !columns.ordered_groups(tx)?.is_empty() {
+            return Ok(None);
+        }
         let encode = |range: &ScanRange| range.encode(self.name(), self.schema()).transpose();
         let ranges: Vec<KeyRange> = ranges.iter().filter_map(encode).collect::<Result<_>>()?;
         let mut pruning = KeyPruning::new(columns, self.schema(), filters);

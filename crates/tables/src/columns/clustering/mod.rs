@@ -20,4 +20,6 @@ pub(crate) mod scheme;
 pub(crate) mod store;
 
 #[cfg(test)]
+mod crash_tests;
+#[cfg(test)]
 mod tests;

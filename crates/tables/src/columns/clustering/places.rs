@@ -11,7 +11,7 @@ use crate::encoding::row::EncodedValues;
 use crate::error::{Error, Result};
 use crate::schema::Schema;
 use entresol_structures::KeyBytes;
-use entresol_transactions::{Direction, KeyRange, State, Transaction};
+use entresol_transactions::{Direction, KeyRange, Transaction};
 use std::sync::Arc;
 
 /// Number of rows that a cursor looks up together.
@@ -20,12 +20,6 @@ const STEP_ROWS: usize = 2048;
 impl ColumnStore {
     pub(super) fn damaged_place(&self) -> Error {
         Error::corrupt(format!("places of rows in row groups of {}", self.state().id()), "a place is damaged")
-    }
-
-    /// State of the places, unless the transaction sees the end of the row groups.
-    pub(crate) fn places_for(&self, tx: &Transaction) -> Result<Option<&Arc<State>>> {
-        let Some(places) = self.places() else { return Ok(None) };
-        Ok((!self.lifetime.is_over_for(tx, self.state())?).then_some(places))
     }
 
     /// Location of the row of each key that is in a block and not deleted.

@@ -33,6 +33,7 @@ use crate::table::stored::TOMBSTONE;
 use arrow_array::ArrayRef;
 use entresol_memory::Durability;
 use entresol_transactions::{KeyRange, Transaction};
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Maximum number of rows of a window.
@@ -47,6 +48,9 @@ const SAMPLE_ROWS: u64 = 64 << 10;
 const FIRST_SAMPLE_ROWS: u64 = 16 << 10;
 /// Share of the rows of a full block below which a block is small, as a divisor.
 const SMALL_SHARE: u64 = 4;
+
+/// Rows of a part of a row group for which the memory budget has to have room.
+const PART_ROWS_MIN: usize = 512;
 
 /// Width of the range of a block's keys: 0 for one key.
 fn width(range: &ClusterRange) -> u64 {
@@ -188,7 +192,7 @@ impl Table {
             }
         }
         columns.clustering.get().iter().for_each(|clustering| clustering.note_merge());
-        columns.count_ordered()
+        columns.count_other_kind()
     }
 
     /// Blocks in the order of their keys.
@@ -238,7 +242,7 @@ impl Table {
                     && self.rewrite_within_budget(columns, second, stats)?)
             }
             Err(error) if error.is_memory_limit() && window[0].cluster.is_none() => {
-                self.rewrite_by_parts(columns, &window[0], stats)
+                self.rewrite_by_parts(columns, (&window[0], BLOCK_ROWS), stats)
             }
             // It stays as it is.
             Err(error) if error.is_memory_limit() => Ok(true),
@@ -246,17 +250,25 @@ impl Table {
         }
     }
 
-    /// Writes the rows of a row group in key order as blocks, those of one part after another; false if the table was
-    /// redefined meanwhile.
-    fn rewrite_by_parts(
+    /// Writes the rows of a row group in key order as blocks, those of one part after another, each of so many rows at most,
+    /// or of fewer where the memory budget has no room for them; false if the table was redefined meanwhile.
+    pub(super) fn rewrite_by_parts(
         self: &Arc<Table>,
         columns: &Arc<ColumnStore>,
-        group: &RowGroup,
+        (group, mut rows_max): (&RowGroup, usize),
         stats: &mut MergeStats,
     ) -> Result<bool> {
-        for part in 0..(group.rows as usize).div_ceil(BLOCK_ROWS) {
-            match self.rewrite_part(columns, group, part, stats) {
-                Ok(true) => {}
+        let (mut first, rows) = (0, group.rows as usize);
+        while first < rows {
+            let block_end = (first / BLOCK_ROWS + 1) * BLOCK_ROWS;
+            let end = (first + rows_max).min(block_end).min(rows);
+            match self.rewrite_part(columns, (group, first..end), stats) {
+                Ok(true) => first = end,
+                Err(error) if error.is_memory_limit() && rows_max > PART_ROWS_MIN => {
+                    rows_max = (rows_max / 4).max(PART_ROWS_MIN);
+                }
+                // The others stay as they are.
+                Err(error) if error.is_memory_limit() => return Ok(true),
                 // No other merge writes row groups: the table was redefined.
                 Err(error) if error.is_conflict() => return Ok(false),
                 other => return other,
@@ -265,12 +277,11 @@ impl Table {
         Ok(true)
     }
 
-    /// Writes the rows of a part as blocks; false if the table is clustered no more.
+    /// Writes some rows of one block of a row group's pages as blocks; false if the table is clustered no more.
     fn rewrite_part(
         self: &Arc<Table>,
         columns: &Arc<ColumnStore>,
-        group: &RowGroup,
-        part: usize,
+        (group, rows): (&RowGroup, Range<usize>),
         stats: &mut MergeStats,
     ) -> Result<bool> {
         let Some(definition) = columns.clustering_definition() else { return Ok(false) };
@@ -279,15 +290,14 @@ impl Table {
         let Some(window) = present(columns, &tx, std::slice::from_ref(group))? else { return Ok(true) };
         let group = &window[0];
         let mut gone = columns.deleted(&tx, group)?.unwrap_or_else(|| RowSet::new(group.rows as usize));
-        let first = part * BLOCK_ROWS;
-        let rows = first..(first + BLOCK_ROWS).min(group.rows as usize);
-        let live = rows.clone().filter(|row| !gone.contains(*row)).map(|row| (row - first) as u32);
-        let live: Vec<u32> = live.collect();
+        let block = rows.start / BLOCK_ROWS;
+        let live = rows.clone().filter(|row| !gone.contains(*row));
+        let live: Vec<u32> = live.map(|row| (row - block * BLOCK_ROWS) as u32).collect();
         if live.is_empty() {
             return Ok(true);
         }
         let all: Vec<usize> = (0..self.schema().columns().len()).collect();
-        let arrays = columns.arrays(&tx, self.schema(), group, (part, Some(&live)), &all)?;
+        let arrays = columns.arrays(&tx, self.schema(), group, (block, Some(&live)), &all)?;
         let filled = (&*definition, BlockDivision::Filled);
         columns.write_clustered(&tx, self.named_schema(), &[arrays], filled)?;
         rows.for_each(|row| {

@@ -15,7 +15,7 @@
 
 use crate::batch::ColumnArray;
 use crate::columns::clustering::division::{filled, split};
-use crate::columns::clustering::mixture::OrderedGroups;
+use crate::columns::clustering::mixture::GroupsOfKind;
 use crate::columns::clustering::scheme::{GROWTH, Scheme};
 use crate::columns::group::{ClusterRange, EntryKind, GROUP_ROWS, RowGroup, scheme_of, scheme_range};
 use crate::columns::store::{ColumnStore, GroupKeys, PAGE_BYTES_MAX, encoded_pages, rows_of, stored_keys};
@@ -48,12 +48,14 @@ pub(crate) enum BlockDivision {
 /// Places of rows, and schemes, of a table; see the [module](self).
 pub(crate) struct Clustering {
     places: Arc<State>,
-    definition: RwLock<Option<Arc<ClusteringDefinition>>>,
+    pub(super) definition: RwLock<Option<Arc<ClusteringDefinition>>>,
     schemes: Mutex<Schemes>,
     /// Rows that were loaded since the last merge.
     loaded: AtomicU64,
     /// Row groups in key order beside the blocks.
-    pub(super) ordered: OrderedGroups,
+    pub(super) ordered: GroupsOfKind,
+    /// The blocks.
+    pub(super) blocks: GroupsOfKind,
 }
 
 /// Schemes that were read, by version.
@@ -67,21 +69,22 @@ struct Schemes {
 impl Clustering {
     /// Clustering with a state of the places, of a table that is opened or created.
     pub(crate) fn opened(places: Arc<State>) -> Clustering {
-        Clustering::of(places, OrderedGroups::to_be_counted())
+        Clustering::of(places, GroupsOfKind::to_be_counted)
     }
 
     /// Clustering with a state of the places, of a table that has row groups in key order.
     pub(crate) fn beside_row_groups(places: Arc<State>) -> Clustering {
-        Clustering::of(places, OrderedGroups::expected())
+        Clustering::of(places, GroupsOfKind::expected)
     }
 
-    fn of(places: Arc<State>, ordered: OrderedGroups) -> Clustering {
+    fn of(places: Arc<State>, groups: fn() -> GroupsOfKind) -> Clustering {
         Clustering {
             places,
             definition: RwLock::new(None),
             schemes: Mutex::default(),
             loaded: AtomicU64::new(0),
-            ordered,
+            ordered: groups(),
+            blocks: groups(),
         }
     }
 
@@ -131,11 +134,13 @@ impl ColumnStore {
     /// Sets the clustering of the table's current definition; none: new row groups are in key order.
     pub(crate) fn set_clustering(&self, definition: Option<&ClusteringDefinition>) {
         let Some(clustering) = self.clustering.get() else { return };
-        if definition.is_none() {
-            // Before the first of them is written.
-            clustering.ordered.expect();
+        let mut current = clustering.definition.write();
+        // Before the first of them is written. Of a table that is opened its directory will say.
+        match definition {
+            None => clustering.ordered.expect(),
+            Some(_) => clustering.blocks.expect(),
         }
-        *clustering.definition.write() = definition.cloned().map(Arc::new);
+        *current = definition.cloned().map(Arc::new);
     }
 
     /// Clustering of the table.
