@@ -327,26 +327,26 @@ impl Stream {
 
     /// Adds an operator that computes rows of `columns` for each tuple alone, from tables too, to a stream whose tuples are
     /// taken back: the state table, which only it may write, has what was sent for the tuples that are there, and with a tuple
-    /// that is taken back. The first `kept` columns of a row are those of its tuple. The operator sends an Int64 column
+    /// that is taken back. The first `leading` columns of a row are those of its tuple. The operator sends an Int64 column
     /// more, the last: the number of the tuple in its batch.
     pub fn record_sent(
         &self,
         columns: Vec<Column>,
-        kept: usize,
+        leading: usize,
         state_table: &str,
         operator: impl Operator + 'static,
     ) -> Stream {
-        self.recorded(columns, kept, state_table, move |_| Ok(Box::new(operator)))
+        self.recorded(columns, leading, state_table, move |_| Ok(Box::new(operator)))
     }
 
     fn recorded(
         &self,
         columns: Vec<Column>,
-        kept: usize,
+        leading: usize,
         state_table: &str,
         make: impl FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>> + 'static,
     ) -> Stream {
-        let planned = sent_rows::schema_of(&self.columns, &columns, kept)
+        let planned = sent_rows::schema_of(&self.columns, &columns, leading)
             .and_then(|schema| self.plan_state(state_table, schema));
         if let Err(reason) = planned {
             self.report(format!("rows that were sent, in {state_table}: {reason}"));
@@ -355,7 +355,7 @@ impl Stream {
         let output = arrow_schema(&columns, UTC);
         let added = self.add(columns.into(), move |made| {
             let inner = make(made)?;
-            Ok(Box::new(SentRows::new(made.catalog.table(&table)?, (width, kept), output, inner)?))
+            Ok(Box::new(SentRows::new(made.catalog.table(&table)?, (width, leading), output, inner)?))
         });
         let writer = Writer { table: state_table.to_owned(), node: added.node, is_to_table: false };
         self.graph.borrow_mut().writers.push(writer);

@@ -177,7 +177,8 @@ fn nothing_of_a_transaction_is_there_in_part_after_a_power_failure() {
 /// Counts that do not fit, and sources that are not at the same transaction, end the topology with the reason.
 #[test]
 fn incomplete_transactions_are_not_committed() {
-    let cases: [(&str, fn(&mut Lines)); 4] = [
+    type Spoil = fn(&mut Lines);
+    let cases: [(&str, Spoil); 4] = [
         ("has 0 of its 1 events at the end of the data", |lines| {
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\", \"event_count\": 1}]}\n";
         }),

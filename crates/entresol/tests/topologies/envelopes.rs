@@ -267,7 +267,7 @@ fn sources_and_steps_that_cannot_be_are_refused_with_the_reason() {
             "WATERMARK of a source whose rows change",
         ),
         (
-            format!("CREATE SOURCE s (id INT PRIMARY KEY) WITH (connector = 'file', path = 'x', timestamp_unit = 's') FORMAT DEBEZIUM ENCODE JSON"),
+            "CREATE SOURCE s (id INT PRIMARY KEY) WITH (connector = 'file', path = 'x', timestamp_unit = 's') FORMAT DEBEZIUM ENCODE JSON".to_owned(),
             "invalid value for option \"timestamp_unit\"",
         ),
         ("ALTER SOURCE account ADD COLUMN more INT".to_owned(), "ADD COLUMN of source \"account\", whose rows change"),

@@ -65,7 +65,7 @@ impl ScalarUDFImpl for TrimArray {
 
 fn trimmed(lists: &ListArray, counts: &ArrayRef) -> DFResult<ArrayRef> {
     let counts = counts.as_primitive::<Int64Type>();
-    let (mut kept, mut offsets, mut valid) = (Vec::new(), vec![0_i32], Vec::new());
+    let (mut taken, mut offsets, mut valid) = (Vec::new(), vec![0_i32], Vec::new());
     for row in 0..lists.len() {
         let is_valid = lists.is_valid(row) && counts.is_valid(row);
         if is_valid {
@@ -75,13 +75,13 @@ fn trimmed(lists: &ListArray, counts: &ArrayRef) -> DFResult<ArrayRef> {
                 let message = format!("number of elements to trim must be between 0 and {length}");
                 return Err(external(Error::coded("2202E", message)));
             }
-            kept.extend((0..(length - count) as u64).map(|at| first + at));
+            taken.extend((0..(length - count) as u64).map(|at| first + at));
         }
         valid.push(is_valid);
-        offsets.push(i32::try_from(kept.len()).unwrap_or(i32::MAX));
+        offsets.push(i32::try_from(taken.len()).unwrap_or(i32::MAX));
     }
     let DataType::List(field) = lists.data_type() else { return internal_err!("trim_array of no list") };
-    let values = take(lists.values(), &UInt64Array::from(kept), None)?;
+    let values = take(lists.values(), &UInt64Array::from(taken), None)?;
     let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
     Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, Some(valid.into()))?))
 }

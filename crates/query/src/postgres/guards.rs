@@ -109,9 +109,10 @@ impl PhysicalExpr for GuardedExpr {
     fn evaluate(&self, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.fast.evaluate(batch).or_else(|error| {
             let error = Error::from(error);
-            match error.sqlstate().starts_with(OF_VALUES) {
-                true => self.careful.evaluate(batch),
-                false => Err(external(error)),
+            if error.sqlstate().starts_with(OF_VALUES) {
+                self.careful.evaluate(batch)
+            } else {
+                Err(external(error))
             }
         })
     }

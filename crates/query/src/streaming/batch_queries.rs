@@ -253,11 +253,12 @@ impl Translator<'_> {
         self.queries.push(Arc::clone(&query));
         let memory = query.memory(&name);
         let is_numbered = state_table.is_some();
-        let kept = (0..stored.len().min(results.len())).take_while(|at| places.get(at) == Some(at)).count();
-        let kept = if kept == stored.len() { kept } else { 0 };
+        let leading =
+            (0..stored.len().min(results.len())).take_while(|at| places.get(at) == Some(at)).count();
+        let leading = if leading == stored.len() { leading } else { 0 };
         let operator = BatchQuery { name, query, rows, schema, is_numbered, memory };
         let stream = match state_table {
-            Some(table) => flow.stream.record_sent(results, kept, &table, operator),
+            Some(table) => flow.stream.record_sent(results, leading, &table, operator),
             None => flow.stream.apply(results, operator),
         };
         let place = |column: usize| places.get(&column).copied();

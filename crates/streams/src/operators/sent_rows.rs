@@ -46,11 +46,11 @@ const COPY: &str = "copy";
 /// Number of those columns.
 const HEAD: usize = 3;
 
-/// Schema of the state table, for tuples and rows of these columns, the first `kept` of which are those of the tuple.
-pub(crate) fn schema_of(tuple: &[Column], rows: &[Column], kept: usize) -> Result<Schema, String> {
+/// Schema of the state table, for tuples and rows of these columns, the first `leading` of which are those of the tuple.
+pub(crate) fn schema_of(tuple: &[Column], rows: &[Column], leading: usize) -> Result<Schema, String> {
     let mut columns: Vec<Column> =
         [HASH, NUMBER, COPY].map(|name| Column::new(name, DataType::BigInt).not_null()).into();
-    for column in tuple.iter().chain(&rows[kept..]) {
+    for column in tuple.iter().chain(&rows[leading..]) {
         let name = free_name(&column.name, &columns);
         columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
     }
@@ -99,7 +99,7 @@ pub(crate) struct SentRows {
     schema: SchemaRef,
     /// Number of the columns of a tuple, and of those that are the first ones of its rows.
     width: usize,
-    kept: usize,
+    leading: usize,
     /// Columns of the rows.
     output: SchemaRef,
     tuples: RowConverter,
@@ -110,7 +110,7 @@ pub(crate) struct SentRows {
 impl SentRows {
     pub(crate) fn new(
         table: Arc<Table>,
-        (width, kept): (usize, usize),
+        (width, leading): (usize, usize),
         output: SchemaRef,
         inner: Box<dyn Operator>,
     ) -> Result<SentRows> {
@@ -121,7 +121,7 @@ impl SentRows {
             RowConverter::new(fields.map(|field| SortField::new(field.data_type().clone())).collect());
         let tuples =
             tuples.map_err(|error| Error::Tuple { operator: name.clone(), reason: error.to_string() })?;
-        Ok(SentRows { name, table, schema, width, kept, output, tuples, inner })
+        Ok(SentRows { name, table, schema, width, leading, output, tuples, inner })
     }
 
     fn failed(&self, error: &ArrowError) -> Error {
@@ -185,8 +185,8 @@ impl SentRows {
         let failed = |error: ArrowError| self.failed(&error);
         let rows = take_record_batch(&stored.rows, &UInt32Array::from(gone)).map_err(failed)?;
         self.table.delete_batch(tx, &rows.project(&[0, 1]).map_err(failed)?)?;
-        let kept = HEAD..HEAD + self.kept;
-        let columns = kept.chain(HEAD + self.width..rows.num_columns());
+        let leading = HEAD..HEAD + self.leading;
+        let columns = leading.chain(HEAD + self.width..rows.num_columns());
         let columns = columns.map(|column| Arc::clone(rows.column(column))).collect();
         let retracted = BooleanArray::from(vec![true; rows.num_rows()]);
         let rows = RecordBatch::try_new(Arc::clone(&self.output), columns).map_err(failed)?;
@@ -231,7 +231,7 @@ impl SentRows {
             for column in tuples.columns() {
                 columns.push(take(column, &places, None).map_err(failed)?);
             }
-            columns.extend(rows.columns()[self.kept..width].iter().cloned());
+            columns.extend(rows.columns()[self.leading..width].iter().cloned());
             let written = RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(failed)?;
             self.table.upsert_batch(context.transaction()?, &written)?;
             let sent = RecordBatch::try_new(Arc::clone(&self.output), rows.columns()[..width].to_vec());

@@ -317,9 +317,12 @@ impl StateRows {
     ) -> Result<RecordBatch> {
         for (number, at) in parts.strings.iter().enumerate() {
             let stored = columns[at - skipped].as_string::<i32>();
-            let string = |row: usize| match rests[row].is_empty() {
-                true => Some(stored.is_valid(row).then(|| stored.value(row))),
-                false => text_of(&rests[row], number),
+            let string = |row: usize| {
+                if rests[row].is_empty() {
+                    Some(stored.is_valid(row).then(|| stored.value(row)))
+                } else {
+                    text_of(&rests[row], number)
+                }
             };
             let strings = (0..stored.len()).map(string).collect::<Option<StringArray>>();
             columns[at - skipped] = Arc::new(strings.ok_or_else(|| self.malformed())?);

@@ -280,7 +280,7 @@ mod tests {
         Some(vec![Value::Int(id), Value::from(name), Value::Null, Value::Boolean(false)])
     }
 
-    fn gone(id: i32) -> Option<Tuple> {
+    fn deleted(id: i32) -> Option<Tuple> {
         Some(vec![Value::Int(id), Value::Null, Value::Null, Value::Boolean(true)])
     }
 
@@ -295,7 +295,7 @@ mod tests {
         }
         let line = r#"{"before": {"id": 1, "name": null}, "after": {"id": 1, "name": "b"}, "op": "u"}"#;
         assert_eq!(debezium(line), row(1, "b"));
-        assert_eq!(debezium(r#"{"before": {"id": 7, "name": ""}, "after": null, "op": "d"}"#), gone(7));
+        assert_eq!(debezium(r#"{"before": {"id": 7, "name": ""}, "after": null, "op": "d"}"#), deleted(7));
         assert_eq!(debezium("null"), None);
         assert_eq!(debezium(r#"{"schema": null, "payload": null}"#), None);
         let line = r#"{"after": {"id": 1, "name": "a", "at": 1500}, "op": "c"}"#;
@@ -304,7 +304,7 @@ mod tests {
         assert_eq!(upsert(r#"{"key": {"id": 1}, "value": {"name": "a"}}"#), row(1, "a"));
         assert_eq!(upsert(r#"{"key": {"id": 1}, "value": {"id": 1, "name": "a"}}"#), row(1, "a"));
         assert_eq!(upsert(r#"{"value": {"id": 1, "name": "a"}}"#), row(1, "a"));
-        assert_eq!(upsert(r#"{"key": {"id": 7}, "value": null}"#), gone(7));
+        assert_eq!(upsert(r#"{"key": {"id": 7}, "value": null}"#), deleted(7));
     }
 
     #[test]

@@ -61,12 +61,12 @@ pub struct LayoutDecision {
 
 /// Last decision about a table, and the last change of its layout.
 #[derive(Debug, Default)]
-pub(crate) struct LastDecision(Mutex<Decided>);
+pub(crate) struct LastDecision(Mutex<DecisionState>);
 
 #[derive(Debug, Default)]
-struct Decided {
+struct DecisionState {
     last: Option<LayoutDecision>,
-    /// When the layout was changed.
+    /// Instant of the last change of the layout.
     changed_at: Option<Instant>,
     /// Layout that the change left.
     left: Option<TableLayout>,
@@ -79,7 +79,7 @@ impl LastDecision {
 
     fn set_change(&self, decision: &LayoutDecision, left: TableLayout) {
         let (last, changed_at) = (Some(decision.clone()), Some(Instant::now()));
-        *self.0.lock() = Decided { last, changed_at, left: Some(left) };
+        *self.0.lock() = DecisionState { last, changed_at, left: Some(left) };
     }
 
     /// The decision.

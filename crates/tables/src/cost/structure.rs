@@ -394,7 +394,7 @@ impl StructureWork {
         medium: &StructureMedium,
     ) -> OperationCost {
         // In DRAM the lowest level above the leaves may be out of the caches, of a list each hop to a tower; inner nodes
-        // in the pool give way to rows and leaves.
+        // in the pool leave room for rows and leaves.
         let inner_bytes = leaves * entry_bytes / FILL;
         let levels = (leaves.ln() / (self.leaf_bytes / entry_bytes * FILL).max(2.0).ln()).ceil().max(1.0);
         let (pool, dram) = match self.upper {

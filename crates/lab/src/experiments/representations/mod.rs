@@ -20,17 +20,17 @@ use entresol_structures::IndexStructure;
 use entresol_tables::cost::{OperationCost, OperationMix, StructureCosts, StructureMedium, TableSize};
 use entresol_transactions::Tier;
 use serde_json::json;
-use table::{Answers, Measured, MediumKind, Plan, ROW_BYTES, StructureTable};
+use table::{Answers, MediumKind, Plan, ROW_BYTES, StructureFigures, StructureTable};
 
 /// Structure with what was measured and what is expected.
-struct Compared {
+struct StructureComparison {
     structure: IndexStructure,
-    measured: Measured,
+    measured: StructureFigures,
     expected: StructureCosts,
 }
 
 /// Operations with a prediction: name, measured nanoseconds, expected cost.
-type Operation = (&'static str, fn(&Measured) -> f64, fn(&StructureCosts) -> OperationCost);
+type Operation = (&'static str, fn(&StructureFigures) -> f64, fn(&StructureCosts) -> OperationCost);
 
 const OPERATIONS: [Operation; 3] = [
     ("a row by key", |measured| measured.read, looked_up),
@@ -82,7 +82,7 @@ fn measure(
     plan: &Plan,
     options: &RunOptions,
     report: &mut Report,
-) -> Result<Vec<Compared>, Error> {
+) -> Result<Vec<StructureComparison>, Error> {
     let rows = plan.inserted.len() as u64;
     let (dram, optane) = (Profile::embedded("dram")?, Profile::embedded("optane-dcpmm")?);
     let optane = scaled(optane, rows);
@@ -91,7 +91,7 @@ fn measure(
         MediumKind::Optane => StructureMedium::of(&optane, &dram),
     };
     let size = TableSize { rows: rows as f64, key_bytes: 8.0, row_bytes: ROW_BYTES };
-    let (mut compared, mut first): (Vec<Compared>, Option<Answers>) = (Vec::new(), None);
+    let (mut compared, mut first): (Vec<StructureComparison>, Option<Answers>) = (Vec::new(), None);
     for structure in IndexStructure::ALL {
         let directory = options.database_dir()?;
         let mut table = StructureTable::new(directory.path(), structure, medium, &optane)?;
@@ -110,7 +110,7 @@ fn measure(
             shown["recovery_expected_ms"] = json!(expected.recovery_ns() / 1e6);
         }
         report.row(shown);
-        compared.push(Compared { structure, measured, expected });
+        compared.push(StructureComparison { structure, measured, expected });
     }
     Ok(compared)
 }
@@ -124,7 +124,7 @@ fn expected_ns(medium: MediumKind, cost: OperationCost) -> f64 {
 }
 
 /// Judges the times of this machine: predictions, the structure that the model takes, opening.
-fn judge_times(compared: &[Compared], report: &mut Report) {
+fn judge_times(compared: &[StructureComparison], report: &mut Report) {
     let mut ratios = Vec::new();
     for of in compared {
         ratios.extend(OPERATIONS.map(|(_, measured, cost)| measured(&of.measured) / cost(&of.expected).ns()));
@@ -133,8 +133,8 @@ fn judge_times(compared: &[Compared], report: &mut Report) {
     let mut times = Vec::new();
     for (name, [reads, writes, rows]) in MIXES {
         let mix = OperationMix { reads, writes, rows, openings: 0.0 };
-        let ns = |of: &Measured| reads * of.read + writes * of.write + rows * of.row;
-        let least = |cost: &dyn Fn(&Compared) -> f64| {
+        let ns = |of: &StructureFigures| reads * of.read + writes * of.write + rows * of.row;
+        let least = |cost: &dyn Fn(&StructureComparison) -> f64| {
             compared.iter().min_by(|first, second| cost(first).total_cmp(&cost(second)))
         };
         let taken = least(&|of| mix.ns(&of.expected));
@@ -154,9 +154,9 @@ fn judge_times(compared: &[Compared], report: &mut Report) {
 }
 
 /// Judges opening: of structures that read nothing, and of those that read each leaf.
-fn judge_opening(compared: &[Compared], report: &mut Report) {
-    let ms = |of: &Compared| of.measured.opening_ms.unwrap_or(f64::NAN);
-    let reads_nothing = |of: &&Compared| of.expected.recovery_ns() == 0.0;
+fn judge_opening(compared: &[StructureComparison], report: &mut Report) {
+    let ms = |of: &StructureComparison| of.measured.opening_ms.unwrap_or(f64::NAN);
+    let reads_nothing = |of: &&StructureComparison| of.expected.recovery_ns() == 0.0;
     let longest = |least: bool| {
         let of = compared.iter().filter(|of| reads_nothing(of) == least).map(ms);
         of.fold(0.0, f64::max)
@@ -176,8 +176,8 @@ fn judge_opening(compared: &[Compared], report: &mut Report) {
     }
 }
 
-/// Judges what the device bills: predictions, and that hybrid trees find rows faster than those that are in the pool as a whole.
-fn judge_device(compared: &[Compared], report: &mut Report) {
+/// Judges what the device bills: predictions, and that hybrid trees find rows faster than those that are entirely in the pool.
+fn judge_device(compared: &[StructureComparison], report: &mut Report) {
     let mut ratios = Vec::new();
     for of in compared {
         ratios.extend(OPERATIONS.map(|(_, measured, cost)| measured(&of.measured) / cost(&of.expected).pool));
@@ -214,8 +214,8 @@ fn factor(ratio: f64) -> f64 {
 }
 
 /// Times of a medium by structure, beside the expected ones.
-fn figure(medium: MediumKind, compared: &[Compared]) -> Figure {
-    let points = |of: &dyn Fn(&Compared) -> f64| {
+fn figure(medium: MediumKind, compared: &[StructureComparison]) -> Figure {
+    let points = |of: &dyn Fn(&StructureComparison) -> f64| {
         compared.iter().map(|one| (one.structure.name().to_owned(), of(one))).collect::<Vec<_>>()
     };
     let mut series = Vec::new();

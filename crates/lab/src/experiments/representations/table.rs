@@ -44,7 +44,7 @@ impl MediumKind {
 
 /// Nanoseconds of a row of each operation; bytes of a row.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Measured {
+pub(super) struct StructureFigures {
     pub(super) read: f64,
     pub(super) write: f64,
     pub(super) row: f64,
@@ -114,8 +114,8 @@ impl StructureTable {
     }
 
     /// Runs the plan.
-    pub(super) fn run(&mut self, plan: &Plan) -> Result<(Measured, Answers), Error> {
-        let (mut measured, mut answers) = (Measured::default(), Answers::default());
+    pub(super) fn run(&mut self, plan: &Plan) -> Result<(StructureFigures, Answers), Error> {
+        let (mut measured, mut answers) = (StructureFigures::default(), Answers::default());
         let before = self.catalog.context().pool().stats().allocated_bytes;
         measured.write = self.timed(plan.inserted.len(), || self.insert(&plan.inserted))?;
         let rows = plan.inserted.len() as f64;

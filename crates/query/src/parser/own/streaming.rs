@@ -353,8 +353,11 @@ fn names_in_parentheses(tokens: &[TokenWithSpan]) -> Result<Vec<String>> {
     }
 }
 
+/// Content of a column that INCLUDE adds, and its definition.
+type IncludedColumn = (IncludedColumns, ColumnDef);
+
 /// Takes clauses INCLUDE word [AS column].
-fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<(IncludedColumns, ColumnDef)>, &[TokenWithSpan])> {
+fn included(tokens: &[TokenWithSpan]) -> Result<(Vec<IncludedColumn>, &[TokenWithSpan])> {
     let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
     let mut words = Words(&all);
     let mut included = Vec::new();

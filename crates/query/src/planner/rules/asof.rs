@@ -224,9 +224,8 @@ fn of_one_type(
     let Some(common) = comparison_coercion(&types.0, &types.1) else {
         return not_impl_err!("an ASOF JOIN that compares {} with {}", types.0, types.1);
     };
-    let cast = |expr: Expr, data_type: &DataType| match *data_type == common {
-        true => expr,
-        false => Expr::Cast(Cast::new(Box::new(expr), common.clone())),
+    let cast = |expr: Expr, data_type: &DataType| {
+        if *data_type == common { expr } else { Expr::Cast(Cast::new(Box::new(expr), common.clone())) }
     };
     Ok((cast(one, &types.0), cast(other, &types.1)))
 }

@@ -61,9 +61,10 @@ pub(crate) fn named(name: &str) -> Option<String> {
 /// Canonical name of the zone that an expression names: as [`named`], but offsets count to the west, as POSIX has it.
 /// PostgreSQL reads a setting of hours as ISO 8601 does, and `AT TIME ZONE` so.
 pub(crate) fn named_in_expression(name: &str) -> Option<String> {
-    match name.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_digit()) {
-        true => west(name),
-        false => named(name),
+    if name.trim_start_matches(['+', '-']).starts_with(|first: char| first.is_ascii_digit()) {
+        west(name)
+    } else {
+        named(name)
     }
 }
 

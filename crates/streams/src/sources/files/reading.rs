@@ -55,7 +55,7 @@ struct SplitState {
 /// Reader of one file.
 enum FileReader {
     Csv(Box<CsvReader>),
-    Json(JsonReader),
+    Json(Box<JsonReader>),
 }
 
 impl FileReader {
@@ -166,7 +166,7 @@ impl ReadState {
         let growing_end = self.tails.then_some(end);
         Ok(match &self.parser.format {
             FileFormat::Json | FileFormat::Changes(_) => {
-                FileReader::Json(JsonReader::new(path, file, &self.parser, from, growing_end)?)
+                FileReader::Json(Box::new(JsonReader::new(path, file, &self.parser, from, growing_end)?))
             }
             FileFormat::Csv { separator, null } => {
                 let format = CsvFormat {
