@@ -25,7 +25,7 @@ use entresol_streams::{
     ColumnExpression, DELETED, Expression, JoinKind, MergeInto, Stream, TimeWindow, ToTable, TopologyBuilder,
     Trigger, WindowKind,
 };
-use entresol_tables::{Catalog, Column, Table, arrow_type};
+use entresol_tables::{Catalog, Column, Modifier, Table, arrow_type};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -749,7 +749,12 @@ fn named(stream: &Stream, plan: &LogicalPlan) -> Result<Stream> {
             let cast = datafusion::arrow::compute::cast(rows.column(at), &wanted);
             cast.map_err(|error| error.to_string())
         };
-        projected.push((Column::new(field.name().clone(), data_type), Box::new(cast)));
+        let mut column = Column::new(field.name().clone(), data_type);
+        // Formats of sinks write JSON as such.
+        if let Modifier::Json | Modifier::Jsonb = stream.columns()[at].modifier {
+            column = column.with_modifier(stream.columns()[at].modifier);
+        }
+        projected.push((column, Box::new(cast)));
     }
     Ok(stream.project(projected))
 }

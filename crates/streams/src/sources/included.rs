@@ -2,7 +2,7 @@
 
 use crate::UTC;
 use crate::error::Result;
-use crate::sources::{Next, Position, Reject, Source, SourceBatch, SplitPosition};
+use crate::sources::{CommittedInput, Next, Position, Reject, Source, SourceBatch, SplitPosition};
 use arrow_array::{ArrayRef, Int64Array, RecordBatch, StringArray, TimestampMicrosecondArray};
 use entresol_tables::{Column, DataType, arrow_schema};
 use std::sync::Arc;
@@ -119,5 +119,55 @@ impl Source for IncludingSource {
 
     fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {
         self.source.rejected(rejects)
+    }
+
+    fn acknowledges(&self) -> bool {
+        self.source.acknowledges()
+    }
+
+    fn committed(&mut self, input: &CommittedInput) -> Result<()> {
+        self.source.committed(input)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// Source that counts what it hears of commits.
+    struct Listening(Arc<AtomicUsize>);
+
+    impl Source for Listening {
+        fn columns(&self) -> Vec<Column> {
+            vec![Column::new("n", DataType::Int)]
+        }
+
+        fn open(&mut self, _from: Option<Position>) -> Result<()> {
+            Ok(())
+        }
+
+        fn next(&mut self, _tuples_max: usize) -> Result<Next> {
+            Ok(Next::End)
+        }
+
+        fn acknowledges(&self) -> bool {
+            true
+        }
+
+        fn committed(&mut self, _input: &CommittedInput) -> Result<()> {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn the_source_within_hears_of_commits() {
+        let heard = Arc::new(AtomicUsize::new(0));
+        let included = vec![(IncludedColumns::Time, "read_at".to_owned())];
+        let mut source = IncludingSource::new(Box::new(Listening(Arc::clone(&heard))), included);
+        assert!(source.acknowledges());
+        source.committed(&CommittedInput::default()).unwrap();
+        assert_eq!(heard.load(Ordering::Relaxed), 1);
     }
 }

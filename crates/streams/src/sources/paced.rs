@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::sources::{CommittedInput, Next, Position, Reject, Source, SplitPosition};
 use entresol_tables::Column;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Longest wait of a call.
@@ -54,6 +55,14 @@ impl Source for PacedSource {
             self.tuples += batch.tuples.num_rows() as u64;
         }
         Ok(next)
+    }
+
+    fn follows_commits(&self) -> bool {
+        self.source.follows_commits()
+    }
+
+    fn transaction(&self) -> Option<Arc<str>> {
+        self.source.transaction()
     }
 
     fn rejected(&mut self, rejects: &[Reject]) -> Result<()> {
