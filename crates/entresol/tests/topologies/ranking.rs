@@ -286,11 +286,6 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
     let stream = format!("CREATE STREAM s AS {top}");
     for (steps, expected) in [
         (format!("INSERT INTO top {top}"), "other than ON CONFLICT (key) DO UPDATE"),
-        (format!("INSERT INTO top {top} ON CONFLICT (meter, place) DO NOTHING"), "rows that change while rows come"),
-        (
-            format!("INSERT INTO top {top} ON CONFLICT (meter, place) DO UPDATE SET kw = EXCLUDED.kw"),
-            "rows that change while rows come",
-        ),
         (
             format!("INSERT INTO last SELECT meter, at, 'f', kw FROM ({top}) t ON CONFLICT (meter) DO UPDATE SET
                 at = EXCLUDED.at, feeder = EXCLUDED.feeder, kw = EXCLUDED.kw"),

@@ -65,6 +65,7 @@ fn what_was_sent_is_taken_back_whatever_others_have_changed() {
         .unwrap();
     drop(session);
     database.close().unwrap();
+    drop(database);
     let (database, mut session) = open(directory.path());
     session
         .execute("INSERT INTO account VALUES (3, 'Ada', 7); UPDATE account SET amount = 51 WHERE id = 2")
