@@ -103,7 +103,8 @@ fn chosen(expected: &[(IndexStructure, f64)], size: &TableSize, is_recorded: boo
     let spares = 1.0 - best_ns / ns_of(default);
     let structure = if spares >= STRUCTURE_GAIN_MIN { best } else { default };
     let other = expected.iter().find(|(of, _)| *of != structure);
-    let other = other.map_or_else(String::new, |(of, ns)| format!(", {of} {:.0} ms", ns / 1e6));
+    let stays = if structure != best { ", too little less to leave the default" } else { "" };
+    let other = other.map_or_else(String::new, |(of, ns)| format!(", {of} {:.0} ms{stays}", ns / 1e6));
     let of = if is_recorded { "the recorded workload of tables by rows" } else { "an unknown workload" };
     let why = format!(
         "{structure} is expected to take {:.0} ms for {of}{other}; {:.0} rows, keys of {} bytes",
@@ -126,7 +127,8 @@ mod tests {
         let few = chosen(&of(95e6), &SIZE, false);
         assert_eq!(few.structure, IndexStructure::FpTree);
         assert!(
-            few.why.contains("fptree is expected to take 100 ms") && few.why.contains("wbtree 95 ms"),
+            few.why.contains("fptree is expected to take 100 ms")
+                && few.why.contains("wbtree 95 ms, too little less to leave the default"),
             "{few:?}"
         );
         let many = chosen(&of(60e6), &SIZE, true);
