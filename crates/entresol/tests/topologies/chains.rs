@@ -162,8 +162,8 @@ const MERGES: [(&str, &str); 4] = [
             WHEN MATCHED AND s.n % 5 = 1 THEN DO NOTHING
             WHEN MATCHED THEN UPDATE SET n = t.n + s.n
             WHEN NOT MATCHED AND s.n % 2 = 0 THEN INSERT VALUES (s.k, s.m, s.n, s.c)",
-        "SELECT b.k, b.m, CASE WHEN s.n IS NULL OR s.n % 5 = 1 THEN b.n ELSE b.n + s.n END AS n, b.c
-            FROM before b LEFT JOIN (Q) s ON s.k = b.k AND s.m = b.m WHERE s.n IS NULL OR s.n % 5 <> 0
+        "SELECT b.k, b.m, CASE WHEN s.k IS NULL OR s.n % 5 = 1 THEN b.n ELSE b.n + s.n END AS n, b.c
+            FROM before b LEFT JOIN (Q) s ON s.k = b.k AND s.m = b.m WHERE s.k IS NULL OR s.n % 5 IS DISTINCT FROM 0
             UNION ALL SELECT s.k, s.m, s.n, s.c FROM (Q) s LEFT JOIN before b ON s.k = b.k AND s.m = b.m
             WHERE b.k IS NULL AND s.n % 2 = 0",
     ),
