@@ -122,7 +122,7 @@ fn rows_go_on_where_they_were_in_the_next_run() {
     }
 }
 
-/// Whatever a power failure leaves: running on gives the rows of one run, of which no change counts half or twice.
+/// Remains of a power failure: running on gives the rows of one run, of which no change counts half or twice.
 #[test]
 fn rows_and_their_sums_are_together_after_a_power_failure() {
     const EVENTS: u64 = 12;

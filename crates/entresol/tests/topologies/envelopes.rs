@@ -209,7 +209,7 @@ fn connections_have_keys_with_values() {
     drop::<TcpStream>(stream);
 }
 
-/// What a sink writes, a source of the same format reads: a table is the copy of the other, in every format.
+/// Sinks beside sources of the same format: a table is the copy of the other, in every format.
 #[test]
 fn what_a_sink_writes_a_source_reads() {
     for format in ["DEBEZIUM", "UPSERT"] {

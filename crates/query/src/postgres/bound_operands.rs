@@ -5,7 +5,6 @@
 //! | `x BETWEEN SYMMETRIC a AND b` | `x BETWEEN a AND b OR x BETWEEN b AND a` |
 //! | `(a, b) < (c, d)`, `(a, b) IN (…)` | comparisons of the fields, joined |
 //! | `x LIKE ANY (…)`, `x LIKE ALL (…)` | a LIKE for each pattern |
-//! | `NULLIF(x, y)` of intervals and JSONB | `CASE WHEN key(x) = key(y) THEN NULL ELSE x END` |
 //! | `x BETWEEN a AND b`, `coalesce(x, y)` | DataFusion's own `x >= a AND x <= b`, `CASE WHEN x IS NOT NULL THEN x ELSE y END` |
 //!
 //! With `random()` or `nextval` as `x` these would compare several values. So the translation makes them
@@ -15,6 +14,8 @@
 //!   nothing is different, and nothing costs more. It sets them around DataFusion's own rewrites.
 //! - [`bound`] makes a [`BoundExpr`] of what is left in a physical plan: operands first, then the condition on
 //!   their values. It computes operands where the condition is computed, so that CASE and AND still keep rows from it.
+//!
+//! Not among them: `NULLIF` of intervals and JSONB, whose first operand is still computed twice if it is volatile.
 //!
 //! Both functions are the identity where neither has looked.
 

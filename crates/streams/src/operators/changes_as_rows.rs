@@ -1,6 +1,6 @@
 //! Changes as rows that stay: each tuple that is inserted or taken back, with its change type in a last column.
 //!
-//! What follows needs to know nothing of changes, as a sink, which cannot take back what has left.
+//! Operators behind it need to know nothing of changes, as a sink, which cannot take back what has left.
 
 use crate::element::Batch;
 use crate::error::{Error, Result};

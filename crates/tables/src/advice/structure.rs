@@ -1,6 +1,6 @@
 //! Structure `auto`: `CREATE TABLE ... USING auto` takes the structure for which the cost model expects least.
 //!
-//! It is chosen once, when the table is created, since the structure of a table never changes: moving a history costs more
+//! The choice is made once, when the table is created, since the structure of a table never changes: moving a history costs more
 //! than copying rows. What is known by then decides:
 //!
 //! - the schema: the width of the keys says which structures are possible, the types of the columns how long rows are;

@@ -70,7 +70,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// So many rows with every third key, a tenth of them read, every second one of these there.
+    /// Plan of rows with every third key, a tenth of them read, every second one of these there.
     pub(super) fn new(rows: usize, seed: u64) -> Plan {
         let mut random = Random::new(seed);
         let mut inserted: Vec<i64> = (0..rows as i64).map(|id| id * 3).collect();

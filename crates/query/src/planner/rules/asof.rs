@@ -13,7 +13,7 @@
 //!     ─▶ number of rows of the right side so far ─▶ first row of each number: the partner of the others ─▶ left rows
 //! ```
 //!
-//! So it costs a sort of both sides, whatever the number of pairs that the condition would have. Of rows of the right side with
+//! Cost: a sort of both sides, whatever the number of pairs that the condition would have. Of rows of the right side with
 //! equal keys and times one is taken. Joins that read a stream stay as they are: what runs them is not planned here.
 
 use crate::schema_names::STREAMS_CATALOG;
