@@ -64,6 +64,32 @@ const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregat
 /// Least stack of a function that may recurse deeply, DataFusion's among them: with less left, it gets another.
 const STACK_MIN_BYTES: usize = 1 << 20;
 
+/// Registers our functions, some over DataFusion's of the same name.
+fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>) {
+    context.register_udf(join_using::function());
+    context.register_udf(asof::function());
+    ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
+    let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
+    let own = own
+        .chain(sampling::functions())
+        .chain(intervals::functions())
+        .chain(json::functions())
+        .chain([refusals::uuid_function(), sleep::function(running)])
+        .chain(similar::functions());
+    let own = own.chain(to_char::functions());
+    let mut own: Vec<ScalarUDF> = own.collect();
+    own.extend(bound_operands::functions());
+    own.extend(regular_expressions::functions());
+    own.extend(ordered_sets::functions());
+    own.extend([formatted::function(), buckets::function(), arrays::function()]);
+    own.into_iter().for_each(|function| context.register_udf(function));
+    if let Ok(list) = context.udf("string_to_array") {
+        context.register_udf(list.as_ref().clone().with_aliases(["string_to_table"]));
+    }
+    intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
+    intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));
+}
+
 /// DataFusion context of a session, with the database's tables.
 pub(crate) fn context(
     source: &Source,
@@ -135,28 +161,7 @@ pub(crate) fn context(
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     let context = SessionContext::new_with_state(builder.build());
-    context.register_udf(join_using::function());
-    context.register_udf(asof::function());
-    ranks::functions().into_iter().for_each(|function| context.register_udwf(function));
-    let own = time_zones::functions().into_iter().chain(TruncatingCast::both()).chain(functions::functions());
-    let own = own
-        .chain(sampling::functions())
-        .chain(intervals::functions())
-        .chain(json::functions())
-        .chain([refusals::uuid_function(), sleep::function(running)])
-        .chain(similar::functions());
-    let own = own.chain(to_char::functions());
-    let mut own: Vec<ScalarUDF> = own.collect();
-    own.extend(bound_operands::functions());
-    own.extend(regular_expressions::functions());
-    own.extend(ordered_sets::functions());
-    own.extend([formatted::function(), buckets::function(), arrays::function()]);
-    own.into_iter().for_each(|function| context.register_udf(function));
-    if let Ok(list) = context.udf("string_to_array") {
-        context.register_udf(list.as_ref().clone().with_aliases(["string_to_table"]));
-    }
-    intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
-    intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));
+    register_functions(&context, running);
     let views = Views::new(&source.catalog, &context);
     let _ = source.views.set(Arc::new(views.clone()));
     context.register_catalog(CATALOG, Arc::new(SessionCatalog::new(source, views)));
