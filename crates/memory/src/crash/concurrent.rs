@@ -21,12 +21,12 @@ use std::sync::Arc;
 /// `O` is an operation on one key, `R` its result; `apply` carries it out on the key's value.
 ///
 /// ```
-/// use entresol_memory::crash::Concurrent;
+/// use entresol_memory::crash::ConcurrentRecorder;
 /// use std::collections::BTreeMap;
 ///
 /// // An operation that sets the value and returns the old one.
 /// let swap = |value: &mut Option<u64>, new: &u64| value.replace(*new);
-/// let recorder = Concurrent::new(2, swap);
+/// let recorder = ConcurrentRecorder::new(2, swap);
 /// recorder.run(0, "key", 1, || None);
 /// // A crash while the second thread swaps again:
 /// recorder.run(1, "key", 2, || {
