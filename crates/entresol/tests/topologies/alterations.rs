@@ -305,3 +305,38 @@ fn a_topology_may_have_many_steps() {
     assert_eq!(sqlstate(&error), "54000", "{error}");
     assert!(error.to_string().contains("divide it into several topologies"), "{error}");
 }
+
+/// Names that rewriting a subquery makes are others each time that the steps are planned; what they compute is the same.
+#[test]
+fn subqueries_over_changing_rows_go_on_behind_an_alter() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE reading (id INT PRIMARY KEY, meter INT) WITH (changes = '1 hour');
+             CREATE TABLE wanted (meter INT PRIMARY KEY);
+             INSERT INTO wanted VALUES (1), (2);
+             CREATE TABLE counted (meter INT PRIMARY KEY, n BIGINT);
+             CREATE TOPOLOGY counting COMMIT EACH ROW AS (
+                 CREATE STREAM of_meter AS SELECT meter, count(*) AS n FROM CHANGES(reading) GROUP BY meter;
+                 INSERT INTO counted SELECT meter, n FROM of_meter WHERE meter IN (SELECT meter FROM wanted)
+                     ON CONFLICT (meter) DO UPDATE SET n = EXCLUDED.n)",
+        )
+        .unwrap();
+    for round in 1..=3 {
+        session
+            .execute(&format!(
+                "INSERT INTO reading SELECT {round} * 10 + i, i FROM generate_series(1, 3) g(i)"
+            ))
+            .unwrap();
+        let all = format!("{round},{round}");
+        wait_for(&mut session, "SELECT string_agg(n::text, ',') FROM counted", &all);
+        session.execute(&format!("ALTER TOPOLOGY counting SET (parallelism = {round})")).unwrap();
+    }
+    let other = "ALTER TOPOLOGY counting AS (
+        CREATE STREAM of_meter AS SELECT meter, count(*) AS n FROM CHANGES(reading) GROUP BY meter;
+        INSERT INTO counted SELECT meter, n FROM of_meter WHERE meter IN (SELECT meter + 1 FROM wanted)
+            ON CONFLICT (meter) DO UPDATE SET n = EXCLUDED.n)";
+    let error = session.execute(other).unwrap_err();
+    assert!(error.to_string().contains("cannot go on with its state in counting_open_2:"), "{error}");
+}

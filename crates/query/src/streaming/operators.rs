@@ -3,6 +3,7 @@
 use crate::dml::assignment;
 use crate::error::{Error, Result, as_stream_error};
 use crate::planner::rules::asof::is_asof;
+use crate::planner::rules::subqueries::renumbered;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
@@ -425,7 +426,7 @@ impl<'t> Translator<'t> {
 
     /// Text of a plan of the current step, with what it reads.
     fn meaning(&self, plan: &LogicalPlan) -> String {
-        let mut meaning = plan.display_indent_schema().to_string();
+        let mut meaning = renumbered(&plan.display_indent_schema().to_string());
         for (name, reference) in self.step.iter().flat_map(|step| &step.references) {
             let read = match reference {
                 Reference::Named(of) | Reference::Windows { of, .. } | Reference::Pattern { of, .. } => of,

@@ -19,6 +19,7 @@ mod outer_joins;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as DFResult, Spans};
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Subquery};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -28,8 +29,35 @@ pub(crate) use self::membership::Membership;
 /// Number for unique names of relations and columns.
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
+/// Beginning of the unique names.
+const PREFIX: &str = "__";
+
 fn fresh(what: &str) -> String {
-    format!("__{what}_{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+    format!("{PREFIX}{what}_{}", NUMBER.fetch_add(1, Ordering::Relaxed))
+}
+
+/// Text of a plan with its unique names numbered from 0, as they appear: it is the same each time the statement is planned.
+pub(crate) fn renumbered(text: &str) -> String {
+    let mut numbers: BTreeMap<&str, usize> = BTreeMap::new();
+    let mut all = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find(PREFIX) {
+        let (before, name) = rest.split_at(at);
+        let is_part = |letter: char| letter.is_ascii_alphanumeric() || letter == '_';
+        let (name, behind) = name.split_at(name.find(|letter| !is_part(letter)).unwrap_or(name.len()));
+        all.push_str(before);
+        match name.rsplit_once('_') {
+            Some((what, number))
+                if !number.is_empty() && number.bytes().all(|digit| digit.is_ascii_digit()) =>
+            {
+                let next = numbers.len();
+                all += &format!("{what}_{}", numbers.entry(name).or_insert(next));
+            }
+            _ => all.push_str(name),
+        }
+        rest = behind;
+    }
+    all + rest
 }
 
 pub(crate) fn is_subquery(expr: &Expr) -> bool {
@@ -73,5 +101,21 @@ fn recomputed(changed: Transformed<LogicalPlan>) -> DFResult<LogicalPlan> {
         changed.data.transform_up_with_subqueries(|node| node.recompute_schema().map(Transformed::yes)).data()
     } else {
         Ok(changed.data)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unique_names_are_numbered_as_they_appear() {
+        let text = |item: u64, list: u64| {
+            format!("__item_{item} IN __list_{list}, __item_{item} AS a__b_7x, __state, x")
+        };
+        assert_eq!(renumbered(&text(12, 15)), text(0, 1));
+        assert_eq!(renumbered(&text(7, 3)), text(0, 1));
+        assert_eq!(renumbered("__row_4"), "__row_0");
+        assert_ne!(renumbered("__row_1 = __row_1"), renumbered("__row_1 = __row_2"));
     }
 }
