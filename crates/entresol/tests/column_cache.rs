@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol::arrow::util::display::array_value_to_string;
-use entresol::{CachePolicy, Database, Options, Session};
+use entresol::{CachePolicy, Database, DomainChoice, Options, Session};
 
 const ROWS: i64 = 700_000;
 
@@ -105,4 +105,28 @@ fn shares_are_shown_once_they_are_known_and_only_for_hpcache() {
     rows(&mut session, SUM);
     let without = "target_share IS NULL AND expected_gain_ms IS NULL, hits > 0";
     assert_eq!(use_of(&mut session, without), ["true true", "true true"]);
+}
+
+#[test]
+fn lists_of_an_elf_gain_what_a_line_of_persistent_memory_takes_longer() {
+    for (domain, gain) in
+        [(DomainChoice::DaxEmulated, "expected_gain_ms > 0"), (DomainChoice::Journal, "expected_gain_ms = 0")]
+    {
+        let directory = tempfile::tempdir().unwrap();
+        let database = Database::open(directory.path(), Options::default().domain(domain)).unwrap();
+        let mut session = database.session().unwrap();
+        for sql in [
+            "CREATE TABLE measure (id BIGINT, day INT, meter INT) WITH (layout = 'columns')",
+            "INSERT INTO measure SELECT i, i % 365, i % 1009 FROM generate_series(1, 140000) g(i)",
+            "CREATE INDEX by_day ON measure USING elf (day, meter) WITH (cache = 'lists', cache_policy = 'levels:1+lru')",
+            "VACUUM measure",
+        ] {
+            session.execute(sql).unwrap_or_else(|error| panic!("{sql}: {error}"));
+        }
+        for _ in 0..40 {
+            rows(&mut session, "SELECT id FROM measure WHERE day = 17 AND meter = 300");
+        }
+        let shown = format!("SELECT hits > 0, {gain} FROM entresol.cache WHERE \"column\" = 'by_day'");
+        assert_eq!(rows(&mut session, &shown), ["true true"], "{domain:?}");
+    }
 }

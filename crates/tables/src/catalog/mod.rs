@@ -37,6 +37,7 @@ use crate::columns::cache::page_key::ColumnKey;
 use crate::columns::cache::policy::CachePolicy;
 use crate::columns::cache::{CachedColumn, PageCache, PageCacheStats};
 use crate::columns::store::ColumnStore;
+use crate::cost::StructureMedium;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
 use crate::schema::definition::{Retention, TableDefinition, TableLayout};
@@ -461,17 +462,20 @@ impl Catalog {
         for table in self.tables() {
             let Some(row_groups) = table.own_columns() else { continue };
             let store = row_groups.number();
+            let medium = StructureMedium::of_tier(table.tier());
             for (at, column) in table.schema().columns().iter().enumerate() {
                 let id = columns::store::column_id(table.schema(), at);
                 if let Some((counts, share)) = cached.get(&ColumnKey { store, column: id }).copied() {
                     let (table, column) = (table.name().to_owned(), column.name.clone());
-                    columns.push(CachedColumn { table, column, counts, share, lists: None });
+                    let gain_seconds = share.map(|share| share.gain_seconds);
+                    columns.push(CachedColumn { table, column, counts, share, lists: None, gain_seconds });
                 }
             }
             for elf in &table.definition().elves {
                 if let Some((counts, lists)) = row_groups.cached_elf_use(elf, &cached) {
                     let (table, column) = (table.name().to_owned(), elf.name.clone());
-                    columns.push(CachedColumn { table, column, counts, share: None, lists });
+                    let gain_seconds = lists.is_some().then(|| medium.gain_seconds(counts.hits));
+                    columns.push(CachedColumn { table, column, counts, share: None, lists, gain_seconds });
                 }
             }
         }

@@ -78,6 +78,11 @@ impl StructureMedium {
         }
     }
 
+    /// Seconds that so many lines at random places of DRAM take less than as many of the pool.
+    pub(crate) fn gain_seconds(&self, lines: u64) -> f64 {
+        (self.pool_line - self.dram_line).max(0.0) * lines as f64 * 1e-9
+    }
+
     /// Share of the lines of a region of a size that the caches do not hold.
     fn cold(&self, bytes: f64) -> f64 {
         (1.0 - self.cache_bytes / bytes.max(1.0)).clamp(0.0, 1.0)

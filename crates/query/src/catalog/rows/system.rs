@@ -37,7 +37,6 @@ use datafusion::datasource::MemTable;
 use entresol_memory::Pool;
 use entresol_memory::budget::ConsumerUsage;
 use entresol_memory::placement::format_cpu_list;
-use entresol_tables::caching::Share;
 use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
@@ -114,10 +113,8 @@ fn cache(catalog: &Catalog) -> DFResult<RecordBatch> {
         Arc::new(Int64Array::from_iter_values(cached.iter().map(|column| of(column).cast_signed())))
     };
     // NULL without proportional caching, and as long as no scan of the column is known.
-    let of_share = |of: &dyn Fn(&Share) -> f64| -> ArrayRef {
-        let values = cached.iter().map(|column| column.share.as_ref().map(of));
-        Arc::new(Float64Array::from_iter(values))
-    };
+    let share = |column: &CachedColumn| Some(column.share.as_ref()?.proportion);
+    let gain_ms = |column: &CachedColumn| Some(column.gain_seconds? * 1e3);
     let lists = |column: &CachedColumn| Some(column.lists.as_ref()?.iter().sum::<u64>().cast_signed());
     let levels = |column: &CachedColumn| {
         let lists: Vec<String> = column.lists.as_ref()?.iter().map(u64::to_string).collect();
@@ -128,10 +125,10 @@ fn cache(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("column", text(&|column| column.column.clone())),
         ("pages", number(&|column| column.counts.pages)),
         ("bytes", number(&|column| column.counts.bytes)),
-        ("target_share", of_share(&|share| share.proportion)),
+        ("target_share", Arc::new(Float64Array::from_iter(cached.iter().map(share)))),
         ("hits", number(&|column| column.counts.hits)),
         ("misses", number(&|column| column.counts.misses)),
-        ("expected_gain_ms", of_share(&|share| share.gain_seconds * 1e3)),
+        ("expected_gain_ms", Arc::new(Float64Array::from_iter(cached.iter().map(gain_ms)))),
         ("lists", Arc::new(Int64Array::from_iter(cached.iter().map(lists)))),
         ("levels", Arc::new(StringArray::from_iter(cached.iter().map(levels)))),
     ];
