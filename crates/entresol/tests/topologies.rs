@@ -46,6 +46,8 @@ mod patterns;
 mod ranking;
 #[path = "topologies/replacement.rs"]
 mod replacement;
+#[path = "topologies/row_windows.rs"]
+mod row_windows;
 #[path = "topologies/running.rs"]
 mod running;
 #[path = "topologies/sessions.rs"]

@@ -75,6 +75,7 @@ mod operators;
 mod pattern;
 mod positions;
 mod ranking;
+mod row_windows;
 mod running;
 mod running_groups;
 mod sink_lengths;
@@ -107,6 +108,9 @@ pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
 };
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
+pub use row_windows::{
+    FrameBound, PRECEDING_ROWS_MAX, RANGE_ROWS_MAX, RowFrame, RowFunction, RowFunctionKind, RowWindows,
+};
 pub use running::{OperatorProgress, Progress, ProgressSnapshot, Report, Running};
 pub use running_groups::{GroupLife, RunningGroups, values_table};
 pub use sink_lengths::SINKS_TABLE;

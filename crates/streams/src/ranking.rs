@@ -96,8 +96,8 @@ pub enum RankEmission {
 }
 
 impl Ranking {
-    /// Checks columns and limits; an error says which is wrong.
-    fn check(&self, stream: &Stream) -> Result<(), String> {
+    /// Checks columns; an error says which is wrong.
+    pub(crate) fn check_columns(&self, stream: &Stream) -> Result<(), String> {
         let order = self.order.iter().map(|order| order.column);
         let late = self.late.iter().flat_map(|(_, columns)| columns.iter().copied());
         if let Some(wrong) =
@@ -108,6 +108,17 @@ impl Ranking {
         if self.order.is_empty() {
             return Err("it has no order".to_owned());
         }
+        match self.emission {
+            RankEmission::EventTime { time, .. } if !self.is_ordered_by(time) => {
+                Err("it is not ordered by the event time, ascending".to_owned())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Checks columns and limits; an error says which is wrong.
+    fn check(&self, stream: &Stream) -> Result<(), String> {
+        self.check_columns(stream)?;
         if self.limit == Some(0) {
             return Err("the limit is 0".to_owned());
         }
@@ -122,12 +133,7 @@ impl Ranking {
         if self.limit.is_none_or(|limit| limit > RANK_MAX) {
             return Err(format!("without windows its limit is from 1 to {RANK_MAX}"));
         }
-        match self.emission {
-            RankEmission::EventTime { time, .. } if !self.is_ordered_by(time) => {
-                Err("it is not ordered by the event time, ascending".to_owned())
-            }
-            _ => Ok(()),
-        }
+        Ok(())
     }
 
     fn is_ordered_by(&self, time: usize) -> bool {
@@ -156,26 +162,33 @@ impl Ranking {
         (0..stream.columns().len()).filter(|column| !key.contains(column)).collect()
     }
 
-    /// Schema of the state table: the partition and the slot, the arrival, and all other columns of the stream.
-    fn state_schema(&self, stream: &Stream) -> Result<Schema, String> {
+    /// Columns of the state table, and the names of those of its key: the partition and the slot, the arrival, and all
+    /// other columns of the stream.
+    pub(crate) fn state_columns(&self, stream: &Stream) -> (Vec<Column>, Vec<String>) {
         let mut columns: Vec<Column> = Vec::new();
         for at in self.key_columns() {
             let column = &stream.columns()[at];
-            columns.push(Column::new(free_name(&column.name, &columns), column.data_type).not_null());
+            let name = free_name(&stored_name(&column.name), &columns);
+            columns.push(Column::new(name, column.data_type).not_null());
         }
         columns.push(Column::new(free_name(SLOT, &columns), DataType::BigInt).not_null());
         let keys: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
         columns.push(Column::new(free_name(ARRIVAL, &columns), DataType::BigInt).not_null());
         for at in self.other_columns(stream) {
             let column = &stream.columns()[at];
-            let name = free_name(&column.name, &columns);
+            let name = free_name(&stored_name(&column.name), &columns);
             columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
         }
+        (columns, keys)
+    }
+
+    fn state_schema(&self, stream: &Stream) -> Result<Schema, String> {
+        let (columns, keys) = self.state_columns(stream);
         let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
         Schema::new(columns, &keys).map_err(|error| error.to_string())
     }
 
-    fn layout(&self, stream: &Stream) -> RankLayout {
+    pub(crate) fn layout(&self, stream: &Stream) -> RankLayout {
         RankLayout {
             key: self.key_columns(),
             others: self.other_columns(stream),
@@ -183,6 +196,7 @@ impl Ranking {
             function: self.function,
             limit: self.limit,
             has_changes: stream.changes,
+            frames: None,
             partitions_in_dram: self.partitions_in_dram.max(1),
         }
     }
@@ -195,7 +209,7 @@ impl Ranking {
     }
 
     /// Times that close windows or end the wait for earlier rows.
-    fn times(&self, stream: &Stream) -> Result<RankTimes, String> {
+    pub(crate) fn times(&self, stream: &Stream) -> Result<RankTimes, String> {
         let check = |time: usize| -> Result<(), String> {
             let column = stream.columns().get(time).ok_or_else(|| format!("there is no column {time}"))?;
             let is_time = edge_type_of(column.data_type).is_some();
@@ -221,6 +235,20 @@ impl Ranking {
             }
         }
     }
+}
+
+/// Name of a column of a stream as one of a table: the text of an expression may be too long.
+fn stored_name(name: &str) -> String {
+    const BYTES_MAX: usize = 63;
+    const BYTES_OF_LONG: usize = 56;
+    if name.len() <= BYTES_MAX {
+        return name.to_owned();
+    }
+    let mut short: String = name.chars().filter(|letter| !letter.is_control()).collect();
+    while short.len() > BYTES_OF_LONG {
+        short.pop();
+    }
+    short
 }
 
 /// Name that no column has.
@@ -264,7 +292,8 @@ impl Stream {
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);
             let late = late.map(|late| late.operator(made, &name)).transpose()?;
-            Ok(Box::new(RankOperator { name, times, state, watermark, progress, schema, late })
+            let functions = Vec::new();
+            Ok(Box::new(RankOperator { name, times, state, functions, watermark, progress, schema, late })
                 as Box<dyn Operator>)
         });
         (ranked.key, ranked.changes) = (key, matches!(times, RankTimes::Commit));

@@ -9,9 +9,9 @@ use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch};
 use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::{Durability, Pool};
 use entresol_streams::{
-    Aggregate, Boundary, ColumnExpression, Error, GeneratorSource, JoinKind, MergeInto, OnError,
-    RankEmission, RankFunction, RankOrder, Ranking, RunningGroups, Stream, TimeWindow, ToTable, Topology,
-    Trigger, Tuple,
+    Aggregate, Boundary, ColumnExpression, Error, FrameBound, GeneratorSource, JoinKind, MergeInto, OnError,
+    RankEmission, RankFunction, RankOrder, Ranking, RowFrame, RowFunction, RowFunctionKind, RowWindows,
+    RunningGroups, Stream, TimeWindow, ToTable, Topology, Trigger, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
 use entresol_transactions::StateContext;
@@ -418,6 +418,77 @@ fn groups_behind_deleted_keys_go_on_whatever_a_power_failure_leaves() {
         Ok(())
     };
     let report = check(&options, history, verify_deleted).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
+}
+
+/// Numbers, first and previous powers of the readings of each meter, out of order by up to 3 seconds.
+fn run_over_rows(pool: &Arc<Pool>) -> Result<Arc<Catalog>, String> {
+    let catalog = catalog_of(pool)?;
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(5));
+    let source =
+        GeneratorSource::new(reading_columns(), |n| (n < READINGS).then(|| random_reading(5, n, 2, 3)));
+    let function = |name: &str, kind: RowFunctionKind, data_type: DataType| RowFunction {
+        column: Column::new(name, data_type),
+        kind,
+        arguments: vec![Box::new(ColumnExpression(2))],
+        frame: RowFrame { start: FrameBound::Unbounded, end: FrameBound::Rows(0) },
+    };
+    let lag = RowFunctionKind::Lag { offset: 2, default: None };
+    let over = topology.source("s", source).over_rows(RowWindows {
+        functions: vec![
+            function("n", RowFunctionKind::RowNumber, DataType::BigInt),
+            function("first", RowFunctionKind::First, DataType::Double),
+            function("before", lag, DataType::Double),
+        ],
+        partition: vec![0],
+        order: vec![RankOrder { column: 1, descending: false, nulls_first: false }],
+        time: 1,
+        lateness: Duration::from_secs(4),
+        future_limit: Duration::MAX,
+        state_table: "open".to_owned(),
+        late: None,
+        partitions_in_dram: 1,
+    });
+    over.to_table(ToTable::insert("over_rows").key(&["meter", "n"]));
+    topology.build().and_then(|topology| topology.run()).map_err(|error| error.to_string())?;
+    Ok(catalog)
+}
+
+fn verify_over_rows(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = run_over_rows(pool)?;
+    let mut readings: Vec<Tuple> = (0..READINGS).map(|n| random_reading(5, n, 2, 3)).collect();
+    readings.sort_by_key(|row| match (&row[0], &row[1]) {
+        (Value::Int(meter), Value::Timestamp(at)) => (*meter, *at),
+        other => panic!("{other:?}"),
+    });
+    let mut wanted: Vec<String> = Vec::new();
+    for of_meter in readings.chunk_by(|one, other| one[0] == other[0]) {
+        for (at, row) in of_meter.iter().enumerate() {
+            let before = at.checked_sub(2).map_or(Value::Null, |before| of_meter[before][2].clone());
+            let values = [Value::BigInt(at as i64 + 1), of_meter[0][2].clone(), before];
+            wanted.push(format!("{:?}", row.iter().cloned().chain(values).collect::<Tuple>()));
+        }
+    }
+    let mut found: Vec<String> = rows(&catalog, "over_rows").iter().map(|row| format!("{row:?}")).collect();
+    found.sort_unstable();
+    wanted.sort_unstable();
+    if found != wanted {
+        return Err(format!("{found:?} in place of {wanted:?}"));
+    }
+    let open = rows(&catalog, "open").len();
+    if open == 4 { Ok(()) } else { Err(format!("{open} rows are open")) }
+}
+
+#[test]
+fn rows_are_numbered_once_whatever_a_power_failure_leaves() {
+    let options = CrashOptions { crash_recovery_every: 0, random_states: 1, ..CrashOptions::default() };
+    println!("seed {}", options.seed);
+    let history = |pool: &Arc<Pool>| {
+        run_over_rows(pool).unwrap();
+        Ok(())
+    };
+    let report = check(&options, history, verify_over_rows).unwrap();
     println!("{report:?}");
     assert!(report.states > 100);
 }

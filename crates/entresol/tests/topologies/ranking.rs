@@ -304,7 +304,7 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
             "INSERT INTO top SELECT meter, a, at, kw FROM (SELECT *, row_number() OVER (PARTITION BY meter ORDER BY kw) AS a,
                 rank() OVER (PARTITION BY meter ORDER BY kw) AS b FROM reading) r WHERE a <= 3"
                 .to_owned(),
-            "several window functions over a stream",
+            "other than ORDER BY the event time, ascending",
         ),
         (
             "INSERT INTO latest SELECT DISTINCT ON (feeder) feeder, at, meter FROM reading".to_owned(),

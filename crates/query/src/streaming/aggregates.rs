@@ -175,6 +175,11 @@ fn reason(error: DataFusionError) -> String {
 }
 
 impl DataFusionFunction {
+    /// Tells whether its state is a list of the values so far, or of another type that no column has.
+    pub(crate) fn holds_values(&self) -> bool {
+        self.state.iter().any(|state| state.is_encoded)
+    }
+
     /// Name of the function.
     pub(crate) fn name(&self) -> &str {
         self.function.name()

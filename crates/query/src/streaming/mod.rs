@@ -38,6 +38,7 @@ pub(crate) mod replaced;
 pub(crate) mod replacement;
 pub(crate) mod replanning;
 pub(crate) mod retention;
+pub(crate) mod row_windows;
 pub(crate) mod running;
 pub(crate) mod sinks;
 pub(crate) mod starting;

@@ -331,7 +331,7 @@ impl<'t> Translator<'t> {
             }
             LogicalPlan::Filter(filter) if have_subqueries([&filter.predicate]) => self.batch_node(plan),
             LogicalPlan::Filter(filter) => self.filter_node(filter),
-            LogicalPlan::Window(window) => self.rank(window),
+            LogicalPlan::Window(window) => self.window_node(window),
             LogicalPlan::Projection(projection) if have_subqueries(&projection.expr) => self.batch_node(plan),
             LogicalPlan::Projection(projection) => self.project(projection),
             LogicalPlan::Unnest(_) => self.batch_node(plan),

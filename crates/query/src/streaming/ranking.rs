@@ -6,6 +6,8 @@
 //! | the event time, ascending | when the watermark has passed them, once: the first rows of each partition |
 //! | others | at the commit, if their rank has changed |
 //!
+//! Without a bound, rows by event time are numbered as any window function goes over them ([`super::row_windows`]).
+//!
 //! Rows of the last kind are taken back when another row gets their rank: their partition and rank are the key of the table
 //! that they are written into. They may be ranked by results that change themselves. What cannot take rows back is refused.
 
@@ -94,28 +96,19 @@ impl Translator<'_> {
         conjunction(others).map_or(Ok(flow.clone()), |others| self.filter(flow, &filter.input, &others))
     }
 
-    /// Ranking that a window function is.
-    pub(crate) fn rank(&mut self, window: &Window) -> Result<Flow> {
-        let [expr] = window.window_expr.as_slice() else {
-            return Err(Error::unsupported("several window functions over a stream in one query"));
-        };
-        let called = window_function(expr)?;
-        let function = match called.fun.name() {
-            "row_number" => RankFunction::RowNumber,
-            "rank" => RankFunction::Rank,
-            "dense_rank" => RankFunction::DenseRank,
-            name => {
-                return Err(Error::unsupported(format!(
-                    "window function {name}() over a stream: there are row_number(), rank() and dense_rank()"
-                )));
-            }
-        };
+    /// Window functions: a ranking, or values over the rows before each.
+    pub(crate) fn window_node(&mut self, window: &Window) -> Result<Flow> {
         let limit = self.ranking.limit.take();
         let flow = self.node(&window.input)?;
+        let planned = window.input.schema();
+        let (called, function) = match ranking_function(window) {
+            Some(ranking) if limit.is_some() || !flow.is_over_rows(ranking.0, planned) => ranking,
+            _ => return self.over_rows(&flow, window),
+        };
         let plan = LogicalPlan::Window(window.clone());
         self.ranked(
             flow,
-            window.input.schema(),
+            planned,
             &PlannedRanking {
                 function,
                 partition: &called.params.partition_by,
@@ -239,7 +232,7 @@ fn closed(windows: Windows) -> Option<Windows> {
 }
 
 /// Event time of rows that are sent in its order, behind a watermark that says so.
-fn in_order(at: EventTime) -> EventTime {
+pub(crate) fn in_order(at: EventTime) -> EventTime {
     EventTime { lateness: Duration::MAX, future_limit: Duration::MAX, ..at }
 }
 
@@ -300,13 +293,13 @@ fn check_bounded(ranking: &PlannedRanking<'_>) -> Result<()> {
 }
 
 /// Columns that a ranking reads: those of a stream, and computed ones behind them.
-struct Read<'c> {
-    columns: Columns<'c>,
-    computed: Vec<ComputedColumn>,
+pub(crate) struct Read<'c> {
+    pub(crate) columns: Columns<'c>,
+    pub(crate) computed: Vec<ComputedColumn>,
 }
 
 impl<'c> Read<'c> {
-    fn of(flow: &Flow, columns: Columns<'c>) -> Read<'c> {
+    pub(crate) fn of(flow: &Flow, columns: Columns<'c>) -> Read<'c> {
         let computed = flow
             .stream
             .columns()
@@ -317,7 +310,7 @@ impl<'c> Read<'c> {
     }
 
     /// Place of an expression's values.
-    fn column(&mut self, translator: &Translator<'_>, expr: &Expr) -> Result<usize> {
+    pub(crate) fn column(&mut self, translator: &Translator<'_>, expr: &Expr) -> Result<usize> {
         if let Some(column) = plain_column(expr, &self.columns) {
             return Ok(column);
         }
@@ -330,8 +323,21 @@ impl<'c> Read<'c> {
     }
 }
 
+/// Function of a window that is a ranking, if its rows have a bound or are not in the order of time.
+fn ranking_function(window: &Window) -> Option<(&WindowFunction, RankFunction)> {
+    let [expr] = window.window_expr.as_slice() else { return None };
+    let called = window_function(expr).ok()?;
+    let function = match called.fun.name() {
+        "row_number" => RankFunction::RowNumber,
+        "rank" => RankFunction::Rank,
+        "dense_rank" => RankFunction::DenseRank,
+        _ => return None,
+    };
+    Some((called, function))
+}
+
 /// Function of a window expression.
-fn window_function(expr: &Expr) -> Result<&WindowFunction> {
+pub(crate) fn window_function(expr: &Expr) -> Result<&WindowFunction> {
     match expr {
         Expr::Alias(alias) => window_function(&alias.expr),
         Expr::WindowFunction(called) => Ok(called),
@@ -392,7 +398,9 @@ fn is_rank_of(plan: &LogicalPlan, index: usize) -> bool {
             }
             _ => false,
         },
-        LogicalPlan::Window(window) => index >= window.input.schema().fields().len(),
+        LogicalPlan::Window(window) => {
+            index >= window.input.schema().fields().len() && ranking_function(window).is_some()
+        }
         _ => false,
     }
 }
@@ -404,7 +412,7 @@ fn unaliased(expr: &Expr) -> &Expr {
     }
 }
 
-fn uncast(expr: &Expr) -> &Expr {
+pub(crate) fn uncast(expr: &Expr) -> &Expr {
     match expr {
         Expr::Cast(cast) => uncast(&cast.expr),
         other => unaliased(other),
@@ -412,7 +420,7 @@ fn uncast(expr: &Expr) -> &Expr {
 }
 
 /// Integer that a literal is.
-fn integer(expr: &Expr) -> Option<i64> {
+pub(crate) fn integer(expr: &Expr) -> Option<i64> {
     let Expr::Literal(value, _) = uncast(expr) else { return None };
     match value.cast_to(&ArrowType::Int64) {
         Ok(ScalarValue::Int64(Some(number))) => {

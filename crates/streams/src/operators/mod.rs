@@ -37,6 +37,7 @@ pub(crate) mod open_window;
 pub(crate) mod pattern;
 pub(crate) mod rank_state;
 pub(crate) mod ranking;
+pub(crate) mod row_functions;
 pub(crate) mod running_aggregate;
 pub(crate) mod running_rows;
 pub(crate) mod running_state;

@@ -11,6 +11,8 @@
 //! - Rows that are equal in the order are in the order in which they came.
 //! - Of a ranking that is sent at the commit, rows may be taken back: those behind them move up.
 //! - The watermark that it sends is that of the windows, or its own.
+//! - In place of a rank, rows by event time may get the values of window functions over the rows before them
+//!   ([`super::row_functions`]). Then all rows are sent, and those that no later frame reaches back to leave the state.
 //!
 //! State: the rows in the state table, the watermark in `streams_watermarks`, both written in the transaction. A crash
 //! or an abort leaves both as of the last commit; see [`super::rank_state`].
@@ -19,14 +21,18 @@ use crate::BATCH_TUPLES;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::operators::rank_state::frames::TakenRows;
 use crate::operators::rank_state::{RankState, RankedOutput};
+use crate::operators::row_functions::{FunctionValues, evaluate_functions};
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::window::{WindowSpan, watermark_after};
 use crate::operators::window_aggregate::{SourceTimes, select};
 use crate::operators::{Context, Operator, Output, current_of};
-use arrow_array::RecordBatch;
+use crate::row_windows::RowFunction;
+use arrow_array::{RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
+use arrow_select::take::take;
 use std::sync::Arc;
 
 /// Times that rows wait for.
@@ -125,6 +131,8 @@ pub(crate) struct RankOperator {
     pub(crate) name: String,
     pub(crate) times: RankTimes,
     pub(crate) state: RankState,
+    /// Window functions, of rows by event time; none of a ranking.
+    pub(crate) functions: Vec<RowFunction>,
     pub(crate) watermark: StoredWatermark,
     pub(crate) progress: SourceTimes,
     /// Columns of the output.
@@ -200,6 +208,10 @@ impl RankOperator {
                 self.state.close(span.closed_before(watermark), &mut sent);
                 output.watermark(span.watermark_of_results(watermark));
             }
+            RankTimes::EventTime { .. } if !self.functions.is_empty() => {
+                self.send_over_rows(context, (before, watermark), output)?;
+                output.watermark(watermark);
+            }
             RankTimes::EventTime { .. } => {
                 self.state.send_until(context.transaction()?, before, watermark, &mut sent)?;
                 output.watermark(watermark);
@@ -208,6 +220,42 @@ impl RankOperator {
         }
         self.watermark.raise(watermark);
         self.send(&sent, output)
+    }
+
+    /// Sends the rows with times in a range, with the values of the functions.
+    fn send_over_rows(
+        &mut self,
+        context: &Context<'_>,
+        (mut from, to): (EventTime, EventTime),
+        output: &mut Output,
+    ) -> Result<()> {
+        let tx = context.transaction()?;
+        while let Some(taken) = self.state.take_until(tx, from, to)? {
+            let values = evaluate_functions(&self.name, &mut self.functions, &taken)?;
+            self.state.settle(&taken, &values.carried)?;
+            from = taken.until;
+            let rows = self.rows_by_time(&taken, &values);
+            let rows = rows
+                .map_err(|error| Error::Tuple { operator: self.name.clone(), reason: error.to_string() })?;
+            for first in (0..rows.num_rows()).step_by(BATCH_TUPLES) {
+                let count = BATCH_TUPLES.min(rows.num_rows() - first);
+                output.push(rows.slice(first, count).into());
+            }
+        }
+        Ok(())
+    }
+
+    /// New rows of all partitions in the order of their times, with the values of the functions.
+    fn rows_by_time(&self, taken: &TakenRows, of: &FunctionValues) -> Result<RecordBatch, ArrowError> {
+        let new = taken.parts.iter().flat_map(|part| part.first..part.rows.end);
+        let mut order: Vec<(EventTime, u32, u32)> =
+            new.enumerate().map(|(value, row)| (taken.times[row], row as u32, value as u32)).collect();
+        order.sort_unstable();
+        let rows = UInt32Array::from_iter_values(order.iter().map(|(_, row, _)| *row));
+        let values = UInt32Array::from_iter_values(order.iter().map(|(_, _, value)| *value));
+        let columns = taken.batch.columns().iter().map(|column| take(column, &rows, None));
+        let added = of.values.iter().map(|column| take(column, &values, None));
+        RecordBatch::try_new(Arc::clone(&self.schema), columns.chain(added).collect::<Result<_, _>>()?)
     }
 
     fn send(&self, sent: &RankedOutput, output: &mut Output) -> Result<()> {

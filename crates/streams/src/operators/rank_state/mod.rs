@@ -16,6 +16,7 @@
 //!   out another is one write.
 //! - Rows that wait for a watermark are in `windows` or `pending`, from the first use on, whether or not their
 //!   partition is in DRAM.
+//! - Where window functions read rows before another ([`frames`]), rows that were sent stay as long as they are read.
 //!
 //! # Crash and abort
 //!
@@ -27,10 +28,13 @@
 //! those that were not used for the longest time first, when there are many or memory is short; the
 //! rows of open windows stay, and are an error if they do not fit.
 
+pub(crate) mod frames;
+
 use crate::UTC;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
+use crate::operators::rank_state::frames::{CarriedStates, FrameRows};
 use crate::operators::ranking::RankTimes;
 use crate::operators::running_state::is_empty;
 use crate::operators::stored_windows::read_batches;
@@ -68,10 +72,13 @@ pub(crate) struct RankLayout {
     pub(crate) limit: Option<usize>,
     /// True if rows are taken back, for which those behind them move up.
     pub(crate) has_changes: bool,
+    /// Rows that window functions read of those that were sent; none of a ranking.
+    pub(crate) frames: Option<FrameRows>,
     pub(crate) partitions_in_dram: usize,
 }
 
 /// Row of a partition.
+#[derive(Clone)]
 pub(crate) struct RankedRow {
     order: Box<[u8]>,
     arrival: i64,
@@ -79,11 +86,14 @@ pub(crate) struct RankedRow {
     /// Event time, if the ranking waits for it.
     time: EventTime,
     row: OwnedRow,
+    /// State with which window functions go on behind the row; none before it is sent.
+    carried: Option<OwnedRow>,
 }
 
 impl RankedRow {
     fn bytes(&self) -> usize {
-        self.order.len() + self.row.as_ref().len() + ROW_BYTES
+        let carried = self.carried.as_ref().map_or(0, |carried| carried.as_ref().len());
+        self.order.len() + self.row.as_ref().len() + carried + ROW_BYTES
     }
 
     fn compare(&self, other: &RankedRow) -> Ordering {
@@ -150,6 +160,7 @@ pub(crate) struct RankState {
     keys: RowConverter,
     orders: RowConverter,
     rows: RowConverter,
+    carried: Option<CarriedStates>,
     /// Partitions used since the last turn of the generations, and those before.
     recent: HashMap<PartitionKey, PartitionRows>,
     old: HashMap<PartitionKey, PartitionRows>,
@@ -197,7 +208,9 @@ impl RankState {
         let keys = RowConverter::new(layout.key.iter().map(|&column| plain(column)).collect());
         let orders = RowConverter::new(layout.order.iter().map(ordered).collect());
         let rows = RowConverter::new((0..all).map(plain).collect());
+        let carried = CarriedStates::new(&layout, &schema).map_err(failed)?;
         Ok(RankState {
+            carried,
             keys: keys.map_err(failed)?,
             orders: orders.map_err(failed)?,
             rows: rows.map_err(failed)?,
@@ -313,10 +326,14 @@ impl RankState {
             let batch = self.stream_rows(stored)?;
             let times = self.times_of(&batch)?;
             let ranked = self.convert(&batch)?;
+            let carried = self.carried.as_ref().map(|carried| carried.rows_of(stored)).transpose();
+            let carried = carried.map_err(|error| self.failed(&error))?;
             for row in 0..batch.num_rows() {
                 let time = times.as_ref().map_or(EventTime::START, |times| times[row]);
                 let (slot, arrival) = (slots.value(row), arrivals.value(row));
-                f(PartitionKey::from(ranked.key(row)), Arc::new(ranked.row(row, slot, arrival, time)));
+                let mut read = ranked.row(row, slot, arrival, time);
+                read.carried = carried.as_ref().map(|carried| carried.row(row).owned());
+                f(PartitionKey::from(ranked.key(row)), Arc::new(read));
             }
             Ok(())
         })
@@ -630,6 +647,10 @@ impl RankState {
         columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.slot))));
         columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.arrival))));
         columns.extend(pick(&self.layout.others));
+        if let Some(carried) = &self.carried {
+            let states = carried.columns(rows.iter().map(|row| row.carried.as_ref()));
+            columns.extend(states.map_err(|error| self.failed(&error))?);
+        }
         RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|error| self.failed(&error))
     }
 
@@ -769,7 +790,7 @@ fn differences<'r>(
 impl RankedBatch {
     fn row(&self, row: usize, slot: i64, arrival: i64, time: EventTime) -> RankedRow {
         let order = Box::from(self.orders.row(row).data());
-        RankedRow { order, arrival, slot, time, row: self.rows.row(row).owned() }
+        RankedRow { order, arrival, slot, time, row: self.rows.row(row).owned(), carried: None }
     }
 }
 
