@@ -97,13 +97,15 @@ pub use operators::group_states::{AggregateFunction, GroupState};
 pub use operators::lookup_join::JoinKind;
 pub use operators::merge_into::MergeInto;
 pub use operators::pattern::automaton::Pattern;
-pub use operators::pattern::path::{MatchExpression, NavigatedRows, Navigation, PatternExpression};
+pub use operators::pattern::path::{
+    MatchExpression, NavigatedRows, Navigation, PatternExpression, PatternMeasure,
+};
 pub use operators::state_form::{StateCosts, StateForm};
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
-pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern};
+pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern, numbers_table};
 pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
 };

@@ -5,7 +5,8 @@ use crate::graph::{OperatorArguments, Writer};
 use crate::operators::Operator;
 use crate::operators::pattern::automaton::{Automaton, Pattern};
 use crate::operators::pattern::buffer::PatternBuffer;
-use crate::operators::pattern::path::{Navigation, PatternExpression};
+use crate::operators::pattern::match_numbers::MatchNumbers;
+use crate::operators::pattern::path::{Navigation, PatternExpression, PatternMeasure};
 use crate::operators::pattern::{PatternMatches, PatternOperator, VariableConditions};
 use crate::operators::ranking::LateRows;
 use crate::operators::stored_watermark::StoredWatermark;
@@ -26,8 +27,10 @@ pub struct RowPattern {
     pub pattern: Pattern,
     /// Conditions of the variables.
     pub variables: Vec<PatternVariable>,
-    /// Columns of the output, one row for each match.
-    pub measures: Vec<(Column, PatternExpression)>,
+    /// Columns of the output.
+    pub measures: Vec<(Column, PatternMeasure)>,
+    /// True if each row of a match is sent, with the measures as of that row; else one row for each match.
+    pub all_rows: bool,
     /// Columns with equal values in the rows of a partition; NULL is a value.
     pub partition: Vec<usize>,
     /// Column of the event time, by which rows are ordered. Rows with equal times are in the order in which they came.
@@ -83,13 +86,31 @@ impl RowPattern {
     /// Number of rows before another that expressions read.
     fn look_back(&self) -> usize {
         let variables = self.variables.iter().flat_map(|variable| [&variable.of_row, &variable.of_match]);
-        let measures = self.measures.iter().map(|(_, measure)| measure);
-        let all = variables.flatten().chain(measures).flat_map(|expression| &expression.navigations);
+        let measures = self.measures.iter().flat_map(|(_, measure)| measure.navigations());
+        let all = variables.flatten().flat_map(|expression| &expression.navigations).chain(measures);
         let offsets = all.map(|navigation| match navigation {
             Navigation::Previous { offset, .. } => *offset,
             Navigation::First { .. } | Navigation::Last { .. } | Navigation::All { .. } => 0,
         });
         offsets.max().unwrap_or(0)
+    }
+
+    /// Table of the numbers of matches, and its schema; none if no measure reads them.
+    fn numbers(&self, stream: &Stream) -> Result<Option<(String, Schema)>, String> {
+        if !self.measures.iter().any(|(_, measure)| matches!(measure, PatternMeasure::MatchNumber)) {
+            return Ok(None);
+        }
+        let mut columns = vec![
+            Column::new("number", DataType::BigInt).not_null(),
+            Column::new("matches", DataType::BigInt).not_null(),
+        ];
+        for &at in &self.partition {
+            let column = &stream.columns()[at];
+            let name = free_name(&column.name, &columns);
+            columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
+        }
+        let schema = Schema::new(columns, &["number"]).map_err(|error| error.to_string())?;
+        Ok(Some((numbers_table(&self.state_table), schema)))
     }
 
     /// Schema of the state table.
@@ -107,9 +128,14 @@ impl RowPattern {
     }
 }
 
+/// Table of the numbers of the matches of a pattern, beside its state table.
+pub fn numbers_table(state_table: &str) -> String {
+    format!("{state_table}_numbers")
+}
+
 impl Stream {
-    /// Finds the matches of a pattern in each partition; one row for each, of the measures. Late rows are counted, and
-    /// dropped or stored.
+    /// Finds the matches of a pattern in each partition; one row for each or for each of its rows, of the measures.
+    /// Late rows are counted, and dropped or stored.
     pub fn match_pattern(&self, pattern: RowPattern) -> Stream {
         self.check_appended("MATCH_RECOGNIZE");
         let table = pattern.state_table.clone();
@@ -127,10 +153,16 @@ impl Stream {
         let automaton = Automaton::new(&pattern.pattern)?;
         let micros = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
         self.plan_state(&pattern.state_table, pattern.state_schema(self)?)?;
+        let numbers = pattern.numbers(self)?;
+        if let Some((table, schema)) = &numbers {
+            self.plan_state(table, schema.clone())?;
+        }
+        let numbers = numbers.map(|(table, _)| table);
+        let of_numbers = numbers.clone();
         let state_table = pattern.state_table.clone();
         let late = self.plan_late_rows(pattern.late.as_ref())?;
         let look_back = pattern.look_back();
-        let (columns, measures): (Vec<Column>, Vec<PatternExpression>) = pattern.measures.into_iter().unzip();
+        let (columns, measures): (Vec<Column>, Vec<PatternMeasure>) = pattern.measures.into_iter().unzip();
         let (schema, stored) = (arrow_schema(&columns, UTC), arrow_schema(&self.columns, UTC));
         let conditions = pattern
             .variables
@@ -139,12 +171,17 @@ impl Stream {
         let conditions: Vec<VariableConditions> = conditions.collect();
         let (partition, table) = (pattern.partition, state_table.clone());
         let (within_us, skips_match, time) = (micros(pattern.within), pattern.skips_match, pattern.time);
+        let all_rows = pattern.all_rows;
         let (lateness_us, future_us) = (micros(pattern.lateness), micros(pattern.future_limit));
         let matched = self.add(columns.into(), move |made| {
             let name = format!("match {table}");
             let memory = made.catalog.context().pool().memory();
             let buffer =
                 PatternBuffer::new(name.clone(), made.catalog.table(&table)?, stored, partition, memory)?;
+            let numbers = match &of_numbers {
+                Some(table) => Some(MatchNumbers::new(name.clone(), made.catalog.table(table)?, memory)?),
+                None => None,
+            };
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let late = late.map(|late| late.operator(made, &name)).transpose()?;
             Ok(Box::new(PatternOperator {
@@ -152,6 +189,8 @@ impl Stream {
                 automaton,
                 conditions,
                 measures,
+                all_rows,
+                numbers,
                 within_us,
                 skips_match,
                 look_back,
@@ -166,8 +205,10 @@ impl Stream {
                 matching: PatternMatches::default(),
             }) as Box<dyn Operator>)
         });
-        let writer = Writer { table: state_table, node: matched.node, is_to_table: false };
-        self.graph.borrow_mut().writers.push(writer);
+        for table in [Some(state_table), numbers].into_iter().flatten() {
+            let writer = Writer { table, node: matched.node, is_to_table: false };
+            self.graph.borrow_mut().writers.push(writer);
+        }
         Ok(matched)
     }
 

@@ -9,7 +9,7 @@ use arrow_array::types::{Float64Type, Int32Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use entresol_streams::{
     Boundary, ChannelSource, Element, GeneratorSource, MatchExpression, NavigatedRows, Navigation, Pattern,
-    PatternExpression, PatternVariable, Punctuation, RowPattern, Stream, Topology, Tuple,
+    PatternExpression, PatternMeasure, PatternVariable, Punctuation, RowPattern, Stream, Topology, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Value};
 use std::collections::BTreeMap;
@@ -30,10 +30,13 @@ struct Case {
     has_partitions: bool,
     /// True if no condition reads the match.
     is_local: bool,
+    /// True if each row of a match is sent.
+    all_rows: bool,
 }
 
-/// Meter, first and last time, number of rows, power of the last B and of the row before the last A.
-type Match = (i32, i64, i64, i64, Option<i64>, Option<i64>);
+/// Meter, number of the match, number of rows so far, first and last time so far, power of the last B and of the row
+/// before the last A, variable of the row, and last time of the match.
+type Match = (i32, i64, i64, i64, i64, Option<i64>, Option<i64>, String, i64);
 
 struct Computed<F>(F);
 
@@ -89,7 +92,7 @@ fn variables(is_local: bool) -> Vec<PatternVariable> {
     ]
 }
 
-fn measures() -> Vec<(Column, PatternExpression)> {
+fn measures() -> Vec<(Column, PatternMeasure)> {
     let last = |variable| Navigation::Last { variable, offset: 0 };
     let first = Navigation::First { variable: None, offset: 0 };
     let column = |at: usize| move |_: usize, rows: &[NavigatedRows]| Arc::clone(rows[0].rows.column(at));
@@ -104,14 +107,29 @@ fn measures() -> Vec<(Column, PatternExpression)> {
         Arc::new(counts.collect::<Int64Array>())
     };
     vec![
-        (Column::new("meter", DataType::Int), expression(vec![last(None)], column(0))),
-        (Column::new("began", DataType::Timestamp), expression(vec![first], column(1))),
-        (Column::new("ended", DataType::Timestamp), expression(vec![last(None)], column(1))),
-        (Column::new("rows", DataType::BigInt), expression(vec![Navigation::All { variable: None }], count)),
-        (Column::new("rise", DataType::Double), expression(vec![last(Some(1))], power)),
+        (Column::new("meter", DataType::Int), expression(vec![last(None)], column(0)).into()),
+        (Column::new("began", DataType::Timestamp), expression(vec![first], column(1)).into()),
+        (Column::new("ended", DataType::Timestamp), expression(vec![last(None)], column(1)).into()),
+        (
+            Column::new("rows", DataType::BigInt),
+            expression(vec![Navigation::All { variable: None }], count).into(),
+        ),
+        (Column::new("rise", DataType::Double), expression(vec![last(Some(1))], power).into()),
         (
             Column::new("before", DataType::Double),
-            expression(vec![Navigation::Previous { variable: Some(0), offset: 1 }], power),
+            expression(vec![Navigation::Previous { variable: Some(0), offset: 1 }], power).into(),
+        ),
+        (
+            Column::new("variable", DataType::Varchar),
+            PatternMeasure::Classifier(["a", "b", "c", "d"].map(str::to_owned).to_vec()),
+        ),
+        (Column::new("number", DataType::BigInt), PatternMeasure::MatchNumber),
+        (
+            Column::new("last", DataType::Timestamp),
+            PatternMeasure::Expression {
+                expression: expression(vec![last(None)], column(1)),
+                is_final: true,
+            },
         ),
     ]
 }
@@ -121,6 +139,7 @@ fn find(stream: &Stream, case: &Case) {
         pattern: case.pattern.clone(),
         variables: variables(case.is_local),
         measures: measures(),
+        all_rows: case.all_rows,
         partition: if case.has_partitions { vec![0] } else { Vec::new() },
         time: 1,
         within: Duration::from_secs(case.within_s as u64),
@@ -233,7 +252,7 @@ fn recompute(readings: &[Tuple], case: &Case) -> (Vec<Match>, u64) {
     let mut found = Vec::new();
     for (_, mut rows) in partitions {
         rows.sort_by_key(|row| row.at);
-        let mut start = 0;
+        let (mut start, mut number) = (0, 0);
         while start < rows.len() {
             let end = rows.partition_point(|row| row.at - rows[start].at <= case.within_s * SECOND_US);
             let accepts = |path: &[(usize, usize)], row: usize, variable: usize| {
@@ -242,18 +261,25 @@ fn recompute(readings: &[Tuple], case: &Case) -> (Vec<Match>, u64) {
             let mut path = Vec::new();
             let is_found = attempt(&case.pattern, start, &mut path, &accepts, &mut |_, _| true);
             let behind = path.last().map_or(start, |(row, _)| *row) + 1;
-            if is_found {
-                let last_of =
-                    |wanted| path.iter().rev().find(|(_, variable)| *variable == wanted).map(|(row, _)| *row);
+            number += i64::from(is_found);
+            let ends = if case.all_rows { 1..path.len() + 1 } else { path.len()..path.len() + 1 };
+            for end in ends.filter(|_| is_found) {
+                let so_far = &path[..end];
+                let last_of = |wanted| {
+                    so_far.iter().rev().find(|(_, variable)| *variable == wanted).map(|(row, _)| *row)
+                };
                 let eighths = |row: usize| (rows[row].power * 8.0) as i64;
-                let last = rows[path.last().unwrap().0];
+                let (last, variable) = path[end - 1];
                 found.push((
-                    last.meter,
+                    rows[last].meter,
+                    number,
+                    end as i64,
                     rows[start].at,
-                    last.at,
-                    path.len() as i64,
+                    rows[last].at,
                     last_of(1).map(eighths),
                     last_of(0).and_then(|row| row.checked_sub(1)).map(eighths),
+                    ["a", "b", "c", "d"][variable].to_owned(),
+                    rows[path[path.len() - 1].0].at,
                 ));
             }
             start = if is_found && case.skips_match { behind } else { start + 1 };
@@ -279,8 +305,14 @@ fn found(catalog: &Catalog) -> Vec<Match> {
                 Value::BigInt(count),
                 rise,
                 before,
+                Value::Varchar(variable),
+                Value::BigInt(number),
+                Value::Timestamp(last),
                 ..,
-            ] => (*meter, *began, *ended, *count, eighths(rise), eighths(before)),
+            ] => {
+                let (rise, before, variable) = (eighths(rise), eighths(before), variable.to_string());
+                (*meter, *number, *count, *began, *ended, rise, before, variable, *last)
+            }
             other => panic!("{other:?}"),
         })
         .collect();
@@ -327,6 +359,7 @@ fn random_case(random: &mut Random) -> Case {
         skips_match: random.below(2) == 0,
         has_partitions: random.below(3) > 0,
         is_local: random.below(2) == 0,
+        all_rows: random.below(2) == 0,
     }
 }
 
@@ -413,7 +446,14 @@ fn a_pattern_with_too_many_ways_is_an_error() {
     // Each row doubles the ways, none of which equals another: conditions read the match.
     let both = repeated(Pattern::Alternation(vec![any(2), any(3)]));
     let pattern = Pattern::Sequence(vec![both, any(0)]);
-    let case = Case { pattern, within_s: 1000, skips_match: true, has_partitions: false, is_local: false };
+    let case = Case {
+        pattern,
+        within_s: 1000,
+        skips_match: true,
+        has_partitions: false,
+        is_local: false,
+        all_rows: false,
+    };
     let topology = Topology::builder("t", &catalog);
     let source = GeneratorSource::new(reading_columns(), |n| (n < 100).then(|| reading(1, n as i64, 99.0)));
     find(&topology.source("readings", source), &case);
@@ -433,6 +473,7 @@ fn wrong_patterns_are_refused() {
             pattern: Pattern::Variable(0),
             variables: variables(true),
             measures: measures(),
+            all_rows: false,
             partition: vec![0],
             time: 1,
             within: Duration::from_secs(1),
@@ -487,7 +528,8 @@ fn columns_are_those_of_the_stream() {
         .match_pattern(RowPattern {
             pattern: Pattern::Variable(0),
             variables: vec![PatternVariable::default()],
-            measures: vec![(Column::new("power", DataType::Double), measure)],
+            measures: vec![(Column::new("power", DataType::Double), measure.into())],
+            all_rows: false,
             partition: Vec::new(),
             time: 1,
             within: Duration::from_secs(1),

@@ -26,7 +26,9 @@ pub(crate) struct PatternClause {
     pub(crate) partition: Vec<String>,
     /// Column of the event time.
     pub(crate) time: String,
-    pub(crate) measures: Vec<(Expr, String)>,
+    pub(crate) measures: Vec<Measure>,
+    /// True if each row of a match is sent.
+    pub(crate) all_rows: bool,
     /// True if the next match begins behind the last row of one.
     pub(crate) skips_match: bool,
     pub(crate) pattern: Pattern,
@@ -38,11 +40,27 @@ pub(crate) struct PatternClause {
     pub(crate) text: String,
 }
 
+/// Measure as it was written.
+#[derive(Debug, Clone)]
+pub(crate) struct Measure {
+    pub(crate) expr: Expr,
+    pub(crate) name: String,
+    /// True if it is of all rows of the match, in each row that is sent.
+    pub(crate) is_final: bool,
+}
+
+impl fmt::Display for Measure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_final = if self.is_final { "FINAL " } else { "" };
+        write!(f, "{is_final}{} AS {}", self.expr, self.name)
+    }
+}
+
 /// Clauses as they are parsed.
 struct Clauses {
     partition: Vec<Expr>,
     order: Vec<OrderByExpr>,
-    measures: Vec<(Expr, Ident)>,
+    measures: Vec<Measure>,
     has_all_rows: bool,
     skips_match: Option<bool>,
     pattern: String,
@@ -126,10 +144,7 @@ impl PatternClause {
         };
         let partition = parsed.partition.iter().map(plain).collect::<Result<Vec<_>>>()?;
         let time = event_time(&parsed.order)?;
-        if parsed.has_all_rows {
-            return Err(Error::unsupported("ALL ROWS PER MATCH in a step: there is ONE ROW PER MATCH"));
-        }
-        if parsed.measures.is_empty() && partition.is_empty() {
+        if parsed.measures.is_empty() && partition.is_empty() && !parsed.has_all_rows {
             return Err(Error::Syntax("syntax error: MATCH_RECOGNIZE without MEASURES".to_owned()));
         }
         let within = parsed.within.as_ref().and_then(interval_of).ok_or_else(|| {
@@ -160,7 +175,8 @@ impl PatternClause {
         Ok(PatternClause {
             partition,
             time,
-            measures: parsed.measures.into_iter().map(|(expr, name)| (expr, identifier(&name))).collect(),
+            measures: parsed.measures,
+            all_rows: parsed.has_all_rows,
             skips_match,
             pattern,
             variables,
@@ -191,9 +207,10 @@ fn clauses(parser: &mut Parser<'_>) -> Result<Clauses, ParserError> {
     }
     if parser.parse_keyword(Keyword::MEASURES) {
         clauses.measures = parser.parse_comma_separated(|parser| {
+            let is_final = takes_semantics(parser);
             let expr = parser.parse_expr()?;
             parser.expect_keyword_is(Keyword::AS)?;
-            Ok((expr, parser.parse_identifier()?))
+            Ok(Measure { expr, name: identifier(&parser.parse_identifier()?), is_final })
         })?;
     }
     if parser.parse_keyword(Keyword::ALL) {
@@ -224,6 +241,19 @@ fn clauses(parser: &mut Parser<'_>) -> Result<Clauses, ParserError> {
         })?;
     }
     Ok(clauses)
+}
+
+/// Takes RUNNING or FINAL before a measure, where it is no name; tells whether it is FINAL.
+fn takes_semantics(parser: &mut Parser<'_>) -> bool {
+    let [first, second] = [0, 1].map(|at| parser.peek_nth_token(at).token);
+    let is_final = is_word(&first, "final");
+    let is_before = (is_final || is_word(&first, "running"))
+        && matches!(second, Token::Word(_))
+        && !is_word(&second, "as");
+    if is_before {
+        parser.next_token();
+    }
+    is_before && is_final
 }
 
 /// Text of the pattern: all up to the parenthesis that closes it.

@@ -15,10 +15,14 @@ use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
 use crate::streaming::pattern::expression::pattern_expression;
-use crate::streaming::pattern::planning::{PlannedExpression, PlannedPattern};
+use crate::streaming::pattern::planning::{PlannedExpression, PlannedMeasure, PlannedPattern};
 use datafusion::arrow::datatypes::DataType as ArrowType;
+use datafusion::execution::SessionState;
 use datafusion::logical_expr::Expr;
-use entresol_streams::{ColumnExpression, Navigation, PatternVariable, RowPattern};
+use entresol_streams::{
+    ColumnExpression, Navigation, PatternMeasure, PatternVariable, RowPattern, numbers_table,
+};
+use entresol_tables::Column;
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -49,28 +53,26 @@ impl Translator<'_> {
         let partition = clause.partition.iter().map(place).collect::<Result<Vec<usize>>>()?;
         let stored = storage(rows.columns());
         let state = &self.planned.state;
-        let compile = |planned: &PlannedExpression, result: &ArrowType| {
-            pattern_expression(state, planned, (&read, &stored), result)
-        };
         let condition = |planned: &Option<PlannedExpression>| {
-            planned.as_ref().map(|planned| compile(planned, &ArrowType::Boolean)).transpose()
+            let compile = |planned| pattern_expression(state, planned, (&read, &stored), &ArrowType::Boolean);
+            planned.as_ref().map(compile).transpose()
         };
         let mut variables = Vec::with_capacity(planned.conditions.len());
         for (of_row, of_match) in &planned.conditions {
             variables.push(PatternVariable { of_row: condition(of_row)?, of_match: condition(of_match)? });
         }
-        let mut measures = Vec::with_capacity(planned.measures.len());
-        for (column, expression) in &planned.measures {
-            let result = storage(std::slice::from_ref(column)).swap_remove(0);
-            measures.push((column.clone(), compile(expression, &result)?));
-        }
+        let measures = measures_of(state, planned, (&read, &stored))?;
         let state_table = self.pattern_state(of, planned, rows.columns());
+        if measures.iter().any(|(_, measure)| matches!(measure, PatternMeasure::MatchNumber)) {
+            self.state_beside(&numbers_table(&state_table), "numbers of the matches");
+        }
         let late_columns = (0..rows.columns().len()).collect();
         self.patterns = true;
         let stream = rows.match_pattern(RowPattern {
             pattern: clause.pattern.clone(),
             variables,
             measures,
+            all_rows: clause.all_rows,
             partition,
             time: place(&clause.time)?,
             within: clause.within,
@@ -81,17 +83,41 @@ impl Translator<'_> {
             late: late.map(|table| (table, late_columns)),
         });
         // A match is sent before the watermark passes its first row: rows of it are times of what follows.
-        let of_time =
-            planned.measures.iter().position(|(_, measure)| is_time_of_match(measure, &clause.time));
+        let is_time = |measure: &PlannedMeasure| {
+            measure.expression().is_some_and(|measure| is_time_of_match(measure, &clause.time))
+        };
+        let of_time = planned.measures.iter().position(|(_, measure)| is_time(measure));
         let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
         let event_time = of_time.map(|column| EventTime { column, lateness, future_limit });
         Ok(Flow { stream, windows: None, event_time, replaced: None })
     }
 }
 
+/// Measures of a pattern over rows with these columns of the stream, of these types.
+fn measures_of(
+    state: &SessionState,
+    planned: &PlannedPattern,
+    rows: (&[usize], &[ArrowType]),
+) -> Result<Vec<(Column, PatternMeasure)>> {
+    let mut measures = Vec::with_capacity(planned.measures.len());
+    for (column, measure) in &planned.measures {
+        let measure = match measure {
+            PlannedMeasure::Expression { planned, is_final } => {
+                let result = storage(std::slice::from_ref(column)).swap_remove(0);
+                let expression = pattern_expression(state, planned, rows, &result)?;
+                PatternMeasure::Expression { expression, is_final: *is_final }
+            }
+            PlannedMeasure::Classifier => PatternMeasure::Classifier(planned.clause.variables.clone()),
+            PlannedMeasure::MatchNumber => PatternMeasure::MatchNumber,
+        };
+        measures.push((column.clone(), measure));
+    }
+    Ok(measures)
+}
+
 /// Columns of a stream that a pattern reads, in their order; all of them if late rows are stored.
 fn columns_read(planned: &PlannedPattern, flow: &Flow, time: usize, all: bool) -> Result<Vec<usize>> {
-    let measures = planned.measures.iter().map(|(_, measure)| measure);
+    let measures = planned.measures.iter().filter_map(|(_, measure)| measure.expression());
     let conditions = planned.conditions.iter().flat_map(|(of_row, of_match)| [of_row, of_match]).flatten();
     let mut columns = BTreeSet::from([time]);
     if all {

@@ -154,8 +154,12 @@ impl Navigator<'_> {
                 };
                 match name.as_str() {
                     "first" | "last" | "prev" => self.navigated(&name, function).map(Some),
-                    "next" | "classifier" | "match_number" => Err(Error::unsupported(format!(
-                        "{}() in MATCH_RECOGNIZE of a step: there are FIRST, LAST, PREV and aggregates",
+                    "next" => Err(Error::unsupported(
+                        "NEXT() in MATCH_RECOGNIZE of a step: there are FIRST, LAST, PREV and aggregates",
+                    )),
+                    "classifier" | "match_number" => Err(Error::unsupported(format!(
+                        "{}() in an expression of MATCH_RECOGNIZE: make it a measure of its own, without an argument, and compute \
+                         with that in the query around",
                         name.to_uppercase()
                     ))),
                     _ if (self.is_aggregate)(&name) => self.aggregated(function).map(Some),

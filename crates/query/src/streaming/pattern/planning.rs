@@ -10,7 +10,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::expressions::check_plan;
 use crate::streaming::merge::conjuncts;
 use crate::streaming::names::resolve;
-use crate::streaming::pattern::clause::PatternClause;
+use crate::streaming::pattern::clause::{Measure, PatternClause};
 use crate::streaming::pattern::navigation::{Navigator, Read, read_name};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::catalog::{MemorySchemaProvider, SchemaProvider};
@@ -20,9 +20,9 @@ use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan};
 use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr as SqlExpr, Ident};
+use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr as SqlExpr, FunctionArguments, Ident};
 use entresol_streams::Navigation;
-use entresol_tables::{Column, arrow_schema};
+use entresol_tables::{Column, DataType, arrow_schema};
 use std::fmt;
 use std::sync::Arc;
 
@@ -33,17 +33,40 @@ const READS: &str = "reads of a pattern";
 /// MATCH_RECOGNIZE whose expressions are planned.
 pub(crate) struct PlannedPattern {
     pub(crate) clause: PatternClause,
-    /// Columns of its result, and their expressions: the partition, and the measures.
-    pub(crate) measures: Vec<(Column, PlannedExpression)>,
+    /// Columns of its result: the partition and the measures; of all rows the event time between them, and the other
+    /// columns of the rows behind them.
+    pub(crate) measures: Vec<(Column, PlannedMeasure)>,
     /// Conditions of the variables: on a row alone, and on the match.
     pub(crate) conditions: Vec<(Option<PlannedExpression>, Option<PlannedExpression>)>,
 }
 
 impl fmt::Debug for PlannedPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let measures: Vec<String> =
-            self.clause.measures.iter().map(|(expr, name)| format!("{expr} AS {name}")).collect();
-        write!(f, "MATCH_RECOGNIZE ({} MEASURES {})", self.clause.text, measures.join(", "))
+        let measures: Vec<String> = self.clause.measures.iter().map(|measure| measure.to_string()).collect();
+        let all_rows = if self.clause.all_rows { " ALL ROWS PER MATCH" } else { "" };
+        write!(f, "MATCH_RECOGNIZE ({} MEASURES {}{all_rows})", self.clause.text, measures.join(", "))
+    }
+}
+
+/// Measure of a pattern.
+pub(crate) enum PlannedMeasure {
+    Expression {
+        planned: PlannedExpression,
+        is_final: bool,
+    },
+    /// Name of the variable of the row.
+    Classifier,
+    /// Number of the match in its partition.
+    MatchNumber,
+}
+
+impl PlannedMeasure {
+    /// Expression that it is, if it is one.
+    pub(crate) fn expression(&self) -> Option<&PlannedExpression> {
+        match self {
+            PlannedMeasure::Expression { planned, .. } => Some(planned),
+            PlannedMeasure::Classifier | PlannedMeasure::MatchNumber => None,
+        }
     }
 }
 
@@ -81,19 +104,13 @@ impl PatternPlanner<'_> {
     /// Plans a pattern over rows with these columns.
     pub(crate) async fn plan(&self, clause: PatternClause, columns: &[Column]) -> Result<PlannedPattern> {
         self.register(ROWS, columns)?;
-        let mut measures = Vec::new();
-        let partition = clause
-            .partition
-            .iter()
-            .map(|name| (SqlExpr::Identifier(Ident::with_quote('"', name)), name.clone()));
-        for (expr, name) in partition.chain(clause.measures.iter().cloned()) {
-            let planned = self.expression(&clause, None, expr).await?;
-            let data_type = column_type(&planned.result).ok_or_else(|| {
-                Error::unsupported(format!("measure \"{name}\" of type {} in a stream", planned.result))
-            })?;
-            if measures.iter().any(|(column, _): &(Column, PlannedExpression)| column.name == name) {
+        let mut measures: Vec<(Column, PlannedMeasure)> = Vec::new();
+        for measure in columns_of_result(&clause, columns) {
+            let name = measure.name.clone();
+            if measures.iter().any(|(column, _)| column.name == name) {
                 return Err(Error::coded("42701", format!("measure \"{name}\" specified more than once")));
             }
+            let (data_type, planned) = self.measure(&clause, measure).await?;
             measures.push((Column::new(name, data_type), planned));
         }
         let mut conditions = Vec::new();
@@ -113,6 +130,22 @@ impl PatternPlanner<'_> {
             self.relations.deregister_table(relation)?;
         }
         Ok(PlannedPattern { clause, measures, conditions })
+    }
+
+    /// Plans a measure.
+    async fn measure(&self, clause: &PatternClause, measure: Measure) -> Result<(DataType, PlannedMeasure)> {
+        if is_call(&measure.expr, "classifier") {
+            return Ok((DataType::Varchar, PlannedMeasure::Classifier));
+        }
+        if is_call(&measure.expr, "match_number") {
+            return Ok((DataType::BigInt, PlannedMeasure::MatchNumber));
+        }
+        let Measure { expr, name, is_final } = measure;
+        let planned = self.expression(clause, None, expr).await?;
+        let data_type = column_type(&planned.result).ok_or_else(|| {
+            Error::unsupported(format!("measure \"{name}\" of type {} in a stream", planned.result))
+        })?;
+        Ok((data_type, PlannedMeasure::Expression { planned, is_final }))
     }
 
     /// Conjuncts of a condition that read the row alone, and the others.
@@ -233,6 +266,37 @@ impl PatternPlanner<'_> {
         check_plan(&plan)?;
         let rules = Optimizer::with_rules(vec![Arc::new(SimplifyExpressions::new())]);
         Ok(rules.optimize(plan, &self.state, |_, _| {})?)
+    }
+}
+
+/// Measures that are the columns of a result.
+fn columns_of_result(clause: &PatternClause, columns: &[Column]) -> Vec<Measure> {
+    let column = |name: &String| Measure {
+        expr: SqlExpr::Identifier(Ident::with_quote('"', name)),
+        name: name.clone(),
+        is_final: false,
+    };
+    let mut measures: Vec<Measure> = clause.partition.iter().map(column).collect();
+    if clause.all_rows && !clause.partition.contains(&clause.time) {
+        measures.push(column(&clause.time));
+    }
+    measures.extend(clause.measures.iter().cloned());
+    if clause.all_rows {
+        let others = columns.iter().map(|column| &column.name);
+        let others = others.filter(|name| !clause.partition.contains(name) && **name != clause.time);
+        measures.extend(others.map(column));
+    }
+    measures
+}
+
+/// Tells whether an expression is the call of a function without arguments.
+fn is_call(expr: &SqlExpr, name: &str) -> bool {
+    match expr {
+        SqlExpr::Function(function) => {
+            function.name.to_string().eq_ignore_ascii_case(name)
+                && matches!(&function.args, FunctionArguments::List(list) if list.args.is_empty())
+        }
+        _ => false,
     }
 }
 

@@ -8,6 +8,7 @@
 //!   it, or the watermark has passed the greatest time of its rows.
 //! - The rows of a match lie within a greatest time of each other, from the first to the last; so a row is buffered no
 //!   longer than that behind the watermark.
+//! - What is sent is one row for each match, or one for each of its rows, which reads the match up to it ([`path`]).
 //! - Behind a match, the next begins with the row after its last, or after its first.
 //! - The watermark that it sends is the time of the first row that may be of a match.
 //!
@@ -16,6 +17,7 @@
 
 pub(crate) mod automaton;
 pub(crate) mod buffer;
+pub(crate) mod match_numbers;
 pub(crate) mod path;
 
 use crate::BATCH_TUPLES;
@@ -24,8 +26,10 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::pattern::automaton::{Automaton, Target};
 use crate::operators::pattern::buffer::{PartitionKey, PatternBuffer};
+use crate::operators::pattern::match_numbers::MatchNumbers;
 use crate::operators::pattern::path::{
-    FoundRows, NavigatedRows, Navigation, PathRow, PatternExpression, PatternRow, RowPosition, navigate,
+    FoundRows, MatchRow, NavigatedRows, Navigation, PathRow, PatternExpression, PatternMeasure, PatternRow,
+    RowPosition, navigate,
 };
 use crate::operators::ranking::LateRows;
 use crate::operators::stored_watermark::StoredWatermark;
@@ -33,7 +37,7 @@ use crate::operators::window::watermark_after;
 use crate::operators::window_aggregate::SourceTimes;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, RecordBatch, RecordBatchOptions, UInt32Array};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use hashbrown::HashMap;
@@ -42,6 +46,9 @@ use std::sync::Arc;
 
 /// Maximum of ways in which the rows of a partition may go on to be a match, at one time.
 pub(crate) const THREADS_MAX: usize = 4096;
+
+/// Maximum of rows of matches that the measures of rows that are sent together read, but for those of one row.
+const ROWS_READ_MAX: usize = 1 << 18;
 
 /// Conditions of a variable; a row is of it if all that are there are true.
 #[derive(Default)]
@@ -74,7 +81,11 @@ pub(crate) struct PatternOperator {
     pub(crate) name: String,
     pub(crate) automaton: Automaton,
     pub(crate) conditions: Vec<VariableConditions>,
-    pub(crate) measures: Vec<PatternExpression>,
+    pub(crate) measures: Vec<PatternMeasure>,
+    /// True if each row of a match is sent, else one row for all of them.
+    pub(crate) all_rows: bool,
+    /// Numbers of matches, if a measure reads them.
+    pub(crate) numbers: Option<MatchNumbers>,
     /// Greatest time from the first to the last row of a match.
     pub(crate) within_us: i64,
     /// True if the next match begins behind the last row of one, else behind its first.
@@ -101,8 +112,8 @@ pub(crate) struct PatternMatches {
     starts: BTreeSet<(EventTime, PartitionKey)>,
     /// Partitions whose runs must be formed again.
     interrupted: Vec<PartitionKey>,
-    /// Rows of the complete matches that each measure reads.
-    complete: Vec<Vec<FoundRows>>,
+    /// Rows of the results of complete matches.
+    complete: Vec<MatchRow>,
 }
 
 impl PatternOperator {
@@ -117,6 +128,9 @@ impl PatternOperator {
     /// Loads the state that is not in DRAM, and returns the watermark.
     fn load(&mut self, context: &Context<'_>) -> Result<EventTime> {
         let watermark = self.watermark.load(context)?;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.load(context.transaction()?)?;
+        }
         if !self.buffer.loaded {
             self.matching = PatternMatches::default();
             self.buffer.load(context.transaction()?)?;
@@ -283,13 +297,15 @@ impl PatternOperator {
         self.matching.starts.remove(&(run.start.0, Arc::clone(key)));
         let mut passed = run.start;
         if let Some(best) = run.best {
-            let rows = best.rows();
+            let number = self.numbers.as_mut().map(|numbers| numbers.next(key)).transpose()?;
+            let path: Arc<[(Arc<PatternRow>, usize)]> =
+                best.rows().into_iter().map(|(row, variable)| (Arc::clone(row), variable)).collect();
             let previous = |of, offset| self.buffer.previous(key, of, offset);
-            let found = self.measures.iter().map(|measure| {
-                let navigations = measure.navigations.iter();
-                navigations.map(|navigation| navigate(*navigation, &rows, &previous)).collect()
-            });
-            self.matching.complete.push(found.collect());
+            let first = if self.all_rows { 1 } else { path.len() };
+            for end in first..=path.len() {
+                let row = MatchRow::new(&path, end, &self.measures, number.unwrap_or_default(), &previous);
+                self.matching.complete.push(row);
+            }
             if self.skips_match {
                 passed = best.row.position;
             }
@@ -324,17 +340,47 @@ impl PatternOperator {
     /// Sends the complete matches.
     fn send(&mut self, output: &mut Output) -> Result<()> {
         let complete = std::mem::take(&mut self.matching.complete);
-        for part in complete.chunks(BATCH_TUPLES) {
+        let mut rest = complete.as_slice();
+        while !rest.is_empty() {
+            let (mut count, mut read) = (0, 0);
+            while count < BATCH_TUPLES.min(rest.len()) && (count == 0 || read <= ROWS_READ_MAX) {
+                read += rest[count].path.len();
+                count += 1;
+            }
+            let (part, behind) = rest.split_at(count);
+            rest = behind;
             let mut columns = Vec::with_capacity(self.measures.len());
             for (at, measure) in self.measures.iter_mut().enumerate() {
-                let found: Vec<&FoundRows> = part.iter().map(|of_match| &of_match[at]).collect();
-                columns.push(evaluate(&self.name, &self.buffer, measure, &found)?);
+                columns.push(measured(&self.name, &self.buffer, (at, measure), part)?);
             }
             let options = RecordBatchOptions::new().with_row_count(Some(part.len()));
             let sent = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
             output.push(sent.map_err(|error| self.failed(&error))?.into());
         }
         Ok(())
+    }
+}
+
+/// Values of a measure, with its place among all, for rows of results.
+fn measured(
+    operator: &str,
+    buffer: &PatternBuffer,
+    (at, measure): (usize, &mut PatternMeasure),
+    rows: &[MatchRow],
+) -> Result<ArrayRef> {
+    let found: Vec<FoundRows> = rows.iter().map(|row| row.rows_of(at, measure)).collect();
+    match measure {
+        PatternMeasure::Expression { expression, .. } => {
+            evaluate(operator, buffer, expression, &found.iter().collect::<Vec<_>>())
+        }
+        PatternMeasure::Classifier(names) => {
+            let variable = |row: &MatchRow| row.path.get(row.end - 1).map(|(_, variable)| *variable);
+            let names = rows.iter().map(|row| variable(row).and_then(|variable| names.get(variable)));
+            Ok(Arc::new(names.collect::<StringArray>()))
+        }
+        PatternMeasure::MatchNumber => {
+            Ok(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.number))))
+        }
     }
 }
 
@@ -439,6 +485,9 @@ impl Operator for PatternOperator {
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {
         self.load(context)?;
         self.buffer.write(context.transaction()?)?;
+        if let Some(numbers) = &self.numbers {
+            numbers.write(context.transaction()?)?;
+        }
         self.watermark.write(context)?;
         self.late.as_mut().map_or(Ok(()), |late| late.write.commit(context, output))
     }
@@ -452,6 +501,7 @@ impl Operator for PatternOperator {
         self.watermark.committed();
         self.progress.committed();
         self.buffer.committed();
+        self.numbers.iter_mut().for_each(MatchNumbers::committed);
         Ok(())
     }
 
@@ -459,6 +509,7 @@ impl Operator for PatternOperator {
         self.watermark.aborted();
         self.progress.aborted();
         self.matching.complete.clear();
+        self.numbers.iter_mut().for_each(MatchNumbers::aborted);
         for key in self.buffer.aborted(self.watermark.current()) {
             if let Some(run) = self.matching.runs.remove(&key) {
                 self.matching.starts.remove(&(run.start.0, Arc::clone(&key)));
@@ -469,6 +520,9 @@ impl Operator for PatternOperator {
 
     fn redefined(&mut self) -> Result<()> {
         self.buffer.table = current_of(&self.name, &self.buffer.table, |old, new| old == new)?;
+        if let Some(numbers) = &mut self.numbers {
+            numbers.table = current_of(&self.name, &numbers.table, |old, new| old == new)?;
+        }
         self.late.as_mut().map_or(Ok(()), |late| late.write.redefined())
     }
 }

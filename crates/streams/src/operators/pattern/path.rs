@@ -92,6 +92,89 @@ pub struct PatternExpression {
     pub expression: Box<dyn MatchExpression>,
 }
 
+/// Column of a pattern's result.
+pub enum PatternMeasure {
+    /// Value of an expression.
+    Expression {
+        /// Expression.
+        expression: PatternExpression,
+        /// True if it reads all rows of the match in each row that is sent, else those up to the row.
+        is_final: bool,
+    },
+    /// Name of the variable that the row is of, among the names of all.
+    Classifier(Vec<String>),
+    /// Number of the match in its partition, from 1.
+    MatchNumber,
+}
+
+impl From<PatternExpression> for PatternMeasure {
+    fn from(expression: PatternExpression) -> PatternMeasure {
+        PatternMeasure::Expression { expression, is_final: false }
+    }
+}
+
+impl PatternMeasure {
+    fn is_final(&self) -> bool {
+        matches!(self, PatternMeasure::Expression { is_final: true, .. })
+    }
+
+    /// Rows that it reads.
+    pub(crate) fn navigations(&self) -> &[Navigation] {
+        match self {
+            PatternMeasure::Expression { expression, .. } => &expression.navigations,
+            PatternMeasure::Classifier(_) | PatternMeasure::MatchNumber => &[],
+        }
+    }
+}
+
+/// Row of the result of a match.
+pub(crate) struct MatchRow {
+    /// Rows of the match, with their variables.
+    pub(crate) path: Arc<[(Arc<PatternRow>, usize)]>,
+    /// Number of rows of the match up to the one that is sent.
+    pub(crate) end: usize,
+    /// Rows that each measure reads; those of [`Navigation::All`] follow from the path.
+    pub(crate) found: Vec<FoundRows>,
+    /// Number of the match.
+    pub(crate) number: i64,
+}
+
+impl MatchRow {
+    /// Rows of a match as a measure reads them in the row that is sent.
+    pub(crate) fn new(
+        path: &Arc<[(Arc<PatternRow>, usize)]>,
+        end: usize,
+        measures: &[PatternMeasure],
+        number: i64,
+        previous: &dyn Fn(RowPosition, usize) -> Option<Arc<PatternRow>>,
+    ) -> MatchRow {
+        let rows: Vec<(&Arc<PatternRow>, usize)> =
+            path.iter().map(|(row, variable)| (row, *variable)).collect();
+        let found = measures.iter().map(|measure| {
+            let rows = if measure.is_final() { &rows[..] } else { &rows[..end] };
+            let navigations = measure.navigations().iter();
+            navigations
+                .map(|navigation| match navigation {
+                    Navigation::All { .. } => Vec::new(),
+                    other => navigate(*other, rows, previous),
+                })
+                .collect()
+        });
+        MatchRow { path: Arc::clone(path), end, found: found.collect(), number }
+    }
+
+    /// Rows that a measure reads.
+    pub(crate) fn rows_of(&self, at: usize, measure: &PatternMeasure) -> FoundRows {
+        let end = if measure.is_final() { self.path.len() } else { self.end };
+        let found = self.found[at].iter().zip(measure.navigations()).map(|(found, navigation)| {
+            let Navigation::All { variable } = navigation else { return found.clone() };
+            let rows = self.path[..end].iter().filter(|(_, of)| variable.is_none_or(|wanted| wanted == *of));
+            rows.map(|(row, _)| Some(Arc::clone(row))).collect()
+        });
+        found.collect()
+    }
+}
+
 /// Rows that the navigations of an expression have found in a match.
 pub(crate) type FoundRows = Vec<Vec<Option<Arc<PatternRow>>>>;
 
