@@ -50,6 +50,8 @@ mod replacement;
 mod row_windows;
 #[path = "topologies/running.rs"]
 mod running;
+#[path = "topologies/seeking.rs"]
+mod seeking;
 #[path = "topologies/sessions.rs"]
 mod sessions;
 #[path = "topologies/shown.rs"]

@@ -107,7 +107,7 @@ pub use operators::window::{TimeWindow, WindowKind};
 pub use operators::{Context, Operator, Output};
 pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern, numbers_table};
 pub use positions::{
-    POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, state_tables,
+    POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
 };
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
 pub use row_windows::{

@@ -170,6 +170,41 @@ fn remove_tables(catalog: &Catalog, topology: &str, is_removed: impl Fn(&str) ->
     Ok(())
 }
 
+/// Sets the position of a source of a topology, which must not run: the next run reads what is behind it. The
+/// positions in its splits are forgotten, but for the one that is given. What was read so far counts on.
+pub fn seek(
+    catalog: &Catalog,
+    topology: &str,
+    source: &str,
+    position: Position,
+    split: Option<&SplitPosition>,
+) -> Result<()> {
+    let (positions, _) = open_tables(catalog)?;
+    let tx = catalog.begin()?;
+    let mut stored = StoredPosition::open(&positions, &tx, topology, source)?;
+    let before = stored.stored().unwrap_or_default();
+    stored.write(&tx, SourceProgress { position, ..before })?;
+    let splits = open_splits_table(catalog)?;
+    let of = [Value::from(topology), Value::from(source)];
+    let known = splits.scan(ScanRange::prefix(&of)).rows(&tx)?;
+    let keys: Vec<Row> = known.iter().map(|row| splits.key_of(row)).collect();
+    if !keys.is_empty() {
+        splits.delete_many(&tx, &keys)?;
+    }
+    if let Some(SplitPosition { split, position }) = split {
+        splits.upsert(&tx, &split_row(topology, source, split, *position))?;
+    }
+    tx.commit(Durability::Sync)?;
+    Ok(())
+}
+
+/// Row of a position in a split.
+fn split_row(topology: &str, source: &str, split: &Split, position: Position) -> Row {
+    let numbers = [position.offset, position.line, split.head.bytes, u64::from(split.head.checksum)];
+    let names = [topology, source, &split.name].map(Value::from);
+    names.into_iter().chain(numbers.map(|number| Value::BigInt(number.cast_signed()))).collect()
+}
+
 /// Stored progress of a source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct SourceProgress {
@@ -324,10 +359,7 @@ impl StoredSplits {
             return Ok(());
         }
         for SplitPosition { split, position } in self.changed.values() {
-            let numbers = [position.offset, position.line, split.head.bytes, u64::from(split.head.checksum)];
-            let names = [self.topology.as_str(), self.source.as_str(), &split.name].map(Value::from);
-            let numbers = numbers.map(|number| Value::BigInt(number.cast_signed()));
-            self.table.upsert(tx, &names.into_iter().chain(numbers).collect::<Row>())?;
+            self.table.upsert(tx, &split_row(&self.topology, &self.source, split, *position))?;
         }
         self.table.vote_commit(tx)?;
         Ok(())

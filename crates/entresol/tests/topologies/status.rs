@@ -52,6 +52,8 @@ fn sources_and_operators_are_shown_with_their_counters() {
         shown,
         [["lines", "following", "running", "3", "1", ""], ["numbers", "counting", "ended", "100", "0", ""]]
     );
+    let positions = rows(&mut session, "SELECT position FROM entresol.sources WHERE name = 'numbers'");
+    assert_eq!(positions, [["100"]]);
     let operators = rows(&mut session, "DESCRIBE following");
     assert_eq!(operators[0], ["source lines", "0", "3"]);
     let of = |name: &str| operators.iter().find(|row| row[0].starts_with(name)).unwrap();

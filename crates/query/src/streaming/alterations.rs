@@ -4,8 +4,9 @@
 //!   topology.
 //! - SET (options) stores the statement with other options. A topology that runs commits its open transaction, and goes on
 //!   with them behind it.
-//! - SET and ADD COLUMN of a source stop the topologies that read it, and start them again; if one could not be planned with
-//!   it, the source stays as it was. Options that say what rows are read, or where, stay: positions are of those rows.
+//! - SET and ADD COLUMN of a source stop the topologies that read it, and start them again; if one could not be
+//!   planned with it, the source stays as it was. SEEK is in [`super::seeking`]. Options that say what rows are read,
+//!   or where, stay: positions are of those rows.
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
@@ -18,6 +19,7 @@ use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::options_text;
 use crate::streaming::replacement;
 use crate::streaming::replanning::ReplannedTopologies;
+use crate::streaming::seeking::seek_source;
 use crate::streaming::starting::{parse, start, stored};
 use crate::streaming::stored_streams;
 use std::sync::Arc;
@@ -53,7 +55,9 @@ pub(crate) async fn alter_topology(
         StreamChange::Resume => resume(session, stored).await,
         StreamChange::Options(options) => set_options(session, stored, options).await,
         StreamChange::Steps => replacement::replace_steps(session, stored, text).await,
-        StreamChange::AddColumn(_) => Err(Error::Internal("ADD COLUMN of a topology".to_owned())),
+        StreamChange::AddColumn(_) | StreamChange::Seek(_) => {
+            Err(Error::Internal("a change of a source of a topology".to_owned()))
+        }
     }
 }
 
@@ -143,6 +147,9 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
     let create = created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is no source")))?;
     let after = match change {
+        StreamChange::Seek(target) => {
+            return seek_source(session, name, &SourceDefinition::new(&create)?, *target).await;
+        }
         StreamChange::Options(changes) => {
             if let Some((option, _)) = changes.iter().find(|(option, _)| !is_changeable(option)) {
                 let message = format!(

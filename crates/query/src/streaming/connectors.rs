@@ -94,6 +94,19 @@ enum Connector {
     },
 }
 
+/// Positions that a source may be set to.
+#[derive(Debug, Clone)]
+pub(crate) enum SourcePositions {
+    /// Numbers of rows, up to the number of all.
+    Rows { rows: Option<u64> },
+    /// Bytes of a file behind its lines.
+    File { path: PathBuf, is_csv: bool },
+    /// Positions in several files.
+    Files,
+    /// None, for this reason.
+    None(&'static str),
+}
+
 /// File of Debezium's marks of transactions.
 #[derive(Debug, Clone)]
 struct TransactionMarks {
@@ -196,6 +209,32 @@ impl SourceDefinition {
         match &self.connector {
             Connector::Changes { table, .. } => Some(table.name()),
             _ => None,
+        }
+    }
+
+    /// Positions that it may be set to.
+    pub(crate) fn positions(&self) -> SourcePositions {
+        if self.key.is_some() {
+            return SourcePositions::None("whose rows change: those that are there follow from all changes");
+        }
+        match &self.connector {
+            Connector::Changes { .. } => SourcePositions::None("that is the change log of a table"),
+            Connector::Tcp { .. } => SourcePositions::None("of connections, which cannot be read again"),
+            Connector::File { transactions: Some(_), .. } => {
+                SourcePositions::None("with marks of transactions, in the middle of which it would be")
+            }
+            Connector::File { path, format, .. } => {
+                let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
+                if name.contains(['*', '?']) {
+                    return SourcePositions::Files;
+                }
+                let is_csv = matches!(format, FileFormat::Csv { .. });
+                SourcePositions::File { path: path.clone(), is_csv }
+            }
+            Connector::Generator(generator) => {
+                SourcePositions::Rows { rows: Some(generator.rows).filter(|rows| *rows != u64::MAX) }
+            }
+            Connector::Nexmark { .. } => SourcePositions::Rows { rows: None },
         }
     }
 

@@ -40,6 +40,7 @@ pub(crate) mod replanning;
 pub(crate) mod retention;
 pub(crate) mod row_windows;
 pub(crate) mod running;
+pub(crate) mod seeking;
 pub(crate) mod sinks;
 pub(crate) mod starting;
 pub(crate) mod statements;

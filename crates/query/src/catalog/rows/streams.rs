@@ -8,7 +8,8 @@ use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, 
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::Result as DFResult;
 use entresol_streams::{
-    EventTime, Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, WATERMARKS_TABLE,
+    EventTime, Latencies, OperatorProgress, POSITIONS_TABLE, ProgressSnapshot, SINKS_TABLE, SPLITS_TABLE,
+    WATERMARKS_TABLE,
 };
 use entresol_tables::{Catalog, ScanRange, Value};
 use entresol_transactions::Timestamp;
@@ -206,12 +207,18 @@ struct SourceUse<'s> {
     topology: Option<&'s TopologyStatus>,
     /// Tuples and bad records over all runs.
     progress: Option<[i64; 2]>,
+    /// Position behind what was read.
+    position: Option<String>,
 }
+
+/// Maximum of the files whose positions are shown of a source.
+const FILES_SHOWN_MAX: usize = 100;
 
 /// The sources: one row for each topology that reads one, or one without; and the change logs that topologies read.
 pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
     let stored = stored_rows(catalog, POSITIONS_TABLE)?;
+    let splits = stored_rows(catalog, SPLITS_TABLE)?;
     let mut uses: Vec<SourceUse<'_>> = Vec::new();
     for row in stored_rows(catalog, SOURCES_TABLE)? {
         let text = |at: usize| match row.get(at) {
@@ -222,13 +229,14 @@ pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<Re
         let readers: Vec<&TopologyStatus> =
             all.iter().filter(|status| status.relations.contains(&name)).collect();
         if readers.is_empty() {
-            uses.push(SourceUse { name, definition, topology: None, progress: None });
+            uses.push(SourceUse { name, definition, topology: None, progress: None, position: None });
             continue;
         }
         for reader in readers {
             let progress = read_so_far(&stored, reader, &name);
+            let position = position_of((&stored, &splits), reader, &name);
             let (name, definition) = (name.clone(), definition.clone());
-            uses.push(SourceUse { name, definition, topology: Some(reader), progress });
+            uses.push(SourceUse { name, definition, topology: Some(reader), progress, position });
         }
     }
     for (reader, table) in
@@ -236,7 +244,8 @@ pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<Re
     {
         let name = format!("CHANGES({table})");
         let progress = read_so_far(&stored, reader, &name);
-        uses.push(SourceUse { definition: name.clone(), name, topology: Some(reader), progress });
+        let position = position_of((&stored, &splits), reader, &name);
+        uses.push(SourceUse { definition: name.clone(), name, topology: Some(reader), progress, position });
     }
     sources_batch(&uses, catalog.context().pool().env().now_ns())
 }
@@ -251,6 +260,35 @@ fn read_so_far(stored: &[Vec<Value>], reader: &TopologyStatus, source: &str) -> 
     })
 }
 
+/// Position of a topology in a source; of one of several files, that in each with its name.
+fn position_of(
+    (stored, splits): (&[Vec<Value>], &[Vec<Value>]),
+    reader: &TopologyStatus,
+    source: &str,
+) -> Option<String> {
+    let key = [Value::from(reader.name.as_str()), Value::from(source)];
+    let number = |row: &[Value], at: usize| match row.get(at) {
+        Some(Value::BigInt(number)) => Some(number.to_string()),
+        _ => None,
+    };
+    let in_files: Vec<&Vec<Value>> = splits.iter().filter(|row| row.starts_with(&key)).collect();
+    match in_files.as_slice() {
+        [] => stored.iter().find(|row| row.starts_with(&key)).and_then(|row| number(row, 2)),
+        [row] => number(row, 3),
+        several => {
+            let named = several.iter().take(FILES_SHOWN_MAX).filter_map(|row| match row.get(2) {
+                Some(Value::Varchar(name)) => Some(format!("{name}: {}", number(row, 3)?)),
+                _ => None,
+            });
+            let mut shown = named.collect::<Vec<String>>().join(", ");
+            if several.len() > FILES_SHOWN_MAX {
+                shown += ", ...";
+            }
+            Some(shown)
+        }
+    }
+}
+
 fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
     let text = |of: &dyn Fn(&SourceUse<'_>) -> Option<String>| -> ArrayRef {
         Arc::new(uses.iter().map(of).collect::<StringArray>())
@@ -260,7 +298,7 @@ fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
     };
     let lag =
         |of: &SourceUse<'_>| of.topology?.progress.as_ref()?.watermark_lag_ms(now_ns).map(u64::cast_signed);
-    let columns: [(&str, ArrayRef); 9] = [
+    let columns: [(&str, ArrayRef); 10] = [
         ("name", text(&|of| Some(of.name.clone()))),
         ("connector", text(&|of| connector_of(&of.definition))),
         ("topology", text(&|of| of.topology.map(|topology| topology.name.clone()))),
@@ -269,6 +307,7 @@ fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
         ("rejected", number(&|of| of.progress.map(|[_, rejected]| rejected))),
         ("watermark_lag_ms", number(&lag)),
         ("error", text(&|of| of.topology.and_then(|topology| topology.error.clone()))),
+        ("position", text(&|of| of.position.clone())),
         ("definition", text(&|of| Some(of.definition.clone()))),
     ];
     let nullable =

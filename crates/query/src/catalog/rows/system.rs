@@ -12,7 +12,7 @@
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `watermark`, `tuples_per_second`; one per operator and source of a topology that has run |
-//! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `definition`; one per source and topology that reads it |
+//! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `position`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
 //! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`; one per stream of no topology, with those that read it |
 //! | `entresol.subscriptions` | `session`, `user`, `relations`, `phase`, `position`, `rows`, `seconds`; one per SUBSCRIBE that runs |

@@ -3,13 +3,13 @@
 //! ```text
 //! ALTER {TOPOLOGY | SINK} name {PAUSE | RESUME | SET (option = value, ...)}
 //! ALTER TOPOLOGY name AS ( step {; step} [;] )
-//! ALTER SOURCE name {SET (option = value, ...) | ADD [COLUMN] column type}
+//! ALTER SOURCE name {SET (option = value, ...) | ADD [COLUMN] column type | SEEK TO {BEGINNING | position}}
 //! DROP {SOURCE | STREAM | TOPOLOGY | SINK} [IF EXISTS] name, ... [CASCADE | RESTRICT]
 //! ```
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{
-    StreamChange, StreamObject, StreamingStatement, options_of, parenthesised, with_parser,
+    SeekTarget, StreamChange, StreamObject, StreamingStatement, options_of, parenthesised, with_parser,
 };
 use crate::parser::own::words::Words;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -43,6 +43,9 @@ pub(crate) fn alter(
         let column = with_parser(column, |parser| parser.parse_column_def())?;
         words = Words(&[]);
         StreamChange::AddColumn(Box::new(column))
+    } else if object == StreamObject::Source && words.word("seek") {
+        words.expect("to")?;
+        StreamChange::Seek(seek_target(&mut words)?)
     } else if object != StreamObject::Source && words.word("pause") {
         StreamChange::Pause
     } else if object != StreamObject::Source && words.word("resume") {
@@ -50,11 +53,22 @@ pub(crate) fn alter(
     } else {
         return Err(Error::unsupported(
             "ALTER of a topology other than PAUSE, RESUME, SET (options) and AS (steps), of a sink other than PAUSE, RESUME \
-             and SET (options), of a source other than SET (options) and ADD COLUMN",
+             and SET (options), of a source other than SET (options), ADD COLUMN and SEEK TO",
         ));
     };
     words.end()?;
     Ok(StreamingStatement::Alter { object, name, change, text: String::new() })
+}
+
+/// Parses the words behind `SEEK TO`.
+fn seek_target(words: &mut Words<'_>) -> Result<SeekTarget> {
+    if words.word("beginning") {
+        return Ok(SeekTarget::Beginning);
+    }
+    let position = words.number()?;
+    let position = u64::try_from(position)
+        .map_err(|_| Error::coded("22003", format!("SEEK TO {position}: a position is not negative")))?;
+    Ok(SeekTarget::Position(position))
 }
 
 /// Parses the words behind `DROP object`.
@@ -107,6 +121,15 @@ mod tests {
         );
         let (_, added) = change("ALTER SOURCE t ADD COLUMN more DECIMAL(8,2)");
         assert!(matches!(added, StreamChange::AddColumn(column) if column.name.value == "more"));
+        for (sql, target) in [
+            ("ALTER SOURCE t SEEK TO BEGINNING", SeekTarget::Beginning),
+            ("ALTER SOURCE t SEEK TO 120", SeekTarget::Position(120)),
+        ] {
+            assert_eq!(change(sql), (StreamObject::Source, StreamChange::Seek(target)));
+        }
+        for sql in ["ALTER SOURCE t SEEK TO -1", "ALTER SOURCE t SEEK 1", "ALTER SOURCE t SEEK TO end"] {
+            assert!(one(sql).is_err(), "{sql}");
+        }
         for sql in ["ALTER SOURCE t PAUSE", "ALTER SINK t AS (x)", "ALTER SINK t ADD COLUMN a INT"] {
             assert!(one(sql).unwrap_err().to_string().contains("ALTER of a topology other than"), "{sql}");
         }

@@ -72,6 +72,15 @@ pub(crate) enum StreamChange {
     Steps,
     /// ADD COLUMN, with the text of the column.
     AddColumn(Box<ColumnDef>),
+    /// SEEK TO of a source.
+    Seek(SeekTarget),
+}
+
+/// Position that a source is set to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SeekTarget {
+    Beginning,
+    Position(u64),
 }
 
 /// Kind of an object of streams, as statements name it.

@@ -89,7 +89,8 @@ impl ReadState {
             && !self.files.is_pattern()
             && let Some(path) = self.files.path().to_str()
         {
-            self.splits.insert(path.to_owned(), SplitState { position: from, ..SplitState::default() });
+            let position = from.filter(|from| from.offset > 0);
+            self.splits.insert(path.to_owned(), SplitState { position, ..SplitState::default() });
         }
     }
 
