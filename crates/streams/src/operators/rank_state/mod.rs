@@ -175,6 +175,8 @@ pub(crate) struct RankState {
     pending: BTreeSet<(EventTime, PartitionKey)>,
     /// Entries that the transaction has taken from `pending`.
     sent: Vec<(EventTime, PartitionKey)>,
+    /// Number of the next row of all partitions, where functions read rows before another: many may wait in one.
+    next: i64,
     bytes: usize,
     memory: Option<MemoryReservation>,
     loaded: bool,
@@ -227,6 +229,7 @@ impl RankState {
             windows: BTreeMap::new(),
             pending: BTreeSet::new(),
             sent: Vec::new(),
+            next: 0,
             bytes: 0,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
@@ -293,15 +296,16 @@ impl RankState {
     /// Notes the rows that wait for the watermark.
     fn load_pending(&mut self, tx: &Transaction, time: usize, watermark: EventTime) -> Result<()> {
         let mut pending = BTreeSet::new();
-        let mut is_empty = true;
+        let (mut is_empty, mut next) = (true, 0);
         self.read(tx, ScanRange::full(), |key, row| {
             is_empty = false;
+            next = next.max(row.arrival + 1);
             if row.time >= watermark {
                 pending.insert((row.time, key));
             }
         })?;
         debug_assert!(time < self.layout.key.len() + self.layout.others.len());
-        (self.pending, self.is_complete) = (pending, is_empty);
+        (self.pending, self.is_complete, self.next) = (pending, is_empty, next);
         Ok(())
     }
 
@@ -442,8 +446,13 @@ impl RankState {
         self.touch(key);
         let Some(rows) = self.recent.get_mut(key) else { return Ok(()) };
         let is_new = rows.is_empty();
-        let arrival = rows.iter().map(|row| row.arrival + 1).max().unwrap_or(0);
-        let next = rows.iter().map(|row| row.slot + 1).max().unwrap_or(0);
+        let (arrival, next) = if self.layout.frames.is_some() {
+            self.next += 1;
+            (self.next - 1, self.next - 1)
+        } else {
+            let arrival = rows.iter().map(|row| row.arrival + 1).max().unwrap_or(0);
+            (arrival, rows.iter().map(|row| row.slot + 1).max().unwrap_or(0))
+        };
         let added = Arc::new(batch.row(row, next, arrival, time));
         self.bytes += added.bytes();
         rows.insert(position, added);
