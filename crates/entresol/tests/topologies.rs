@@ -14,6 +14,8 @@ mod altered_tables;
 mod boundaries;
 #[path = "topologies/chains.rs"]
 mod chains;
+#[path = "topologies/changing_joins.rs"]
+mod changing_joins;
 #[path = "topologies/conflicts.rs"]
 mod conflicts;
 #[path = "topologies/corrections.rs"]
@@ -697,7 +699,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 20);
+    assert_eq!(examples.len(), 21);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -788,6 +790,14 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, "SELECT count(*) FROM busiest_meter"), [["12"]]);
     let bonus = "SELECT count(*), sum(points)::bigint, max(remark) FROM bonus";
     assert_eq!(rows(&mut session, bonus), [["40", "21000", "from last year"]]);
+    session.execute(examples[17]).unwrap();
+    wait_for_end(&mut session, "feeders_now");
+    let feeders = "SELECT sum(meters)::bigint, max(kw) = (SELECT max(most) FROM seen), count(busiest) = count(*), max(of_busiest) =
+        (SELECT max(readings) FROM seen) FROM feeder_state";
+    assert_eq!(rows(&mut session, feeders), [["40", "true", "true", "true"]]);
+    assert_eq!(rows(&mut session, "SELECT sum(meters)::bigint FROM last_hour"), [["40"]]);
+    let kept = "SELECT count(*) = 2 * (SELECT count(*) FROM feeder_state) FROM feeders_now_open_5";
+    assert_eq!(rows(&mut session, kept), [["true"]]);
 }
 
 #[test]

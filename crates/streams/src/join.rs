@@ -11,6 +11,7 @@ use crate::operators::stream_join::{JoinTimes, StreamJoinOperator};
 use crate::operators::window::{TimeWindow, WindowKind, WindowSpan};
 use crate::operators::window_aggregate::SourceTimes;
 use crate::positions::JOIN_SIDES;
+use crate::ranking::free_name;
 use crate::stream::Stream;
 use crate::windowed::edge_type_of;
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
@@ -87,7 +88,7 @@ impl JoinSide {
 impl Stream {
     /// Joins the tuples of both streams: the columns of this stream, then those of the other. A tuple is buffered until the
     /// watermark of the other side says that no partner comes any more, for ever if there is no bound; late ones are counted
-    /// and dropped.
+    /// and dropped. Streams whose tuples are taken back have [`Stream::regular_join`].
     pub fn join(&self, other: &Stream, join: StreamJoin) -> Stream {
         self.check_appended("a join");
         other.check_appended("a join");
@@ -147,17 +148,18 @@ impl Stream {
             Column::new("number", DataType::BigInt).not_null(),
             Column::new("matched", DataType::Boolean).not_null(),
         ];
+        self.add_both_sides(other, &mut columns);
+        Schema::new(columns, &["side", "at", "number"]).map_err(|error| error.to_string())
+    }
+
+    /// Adds the columns of this stream and then those of another one to those of a state table, under free names.
+    pub(crate) fn add_both_sides(&self, other: &Stream, columns: &mut Vec<Column>) {
         for (side, stream) in [("left", self), ("right", other)] {
             for column in stream.columns.iter() {
-                let base = format!("{side}_{}", column.name);
-                let numbered = (2..).map(|number| format!("{base}_{number}"));
-                let is_free = |name: &String| !columns.iter().any(|column| column.name == *name);
-                let name = std::iter::once(base.clone()).chain(numbered).find(is_free);
-                columns
-                    .push(Column { nullable: true, ..Column::new(name.unwrap_or(base), column.data_type) });
+                let name = free_name(&format!("{side}_{}", column.name), columns);
+                columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
             }
         }
-        Schema::new(columns, &["side", "at", "number"]).map_err(|error| error.to_string())
     }
 }
 

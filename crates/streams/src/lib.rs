@@ -75,6 +75,7 @@ mod operators;
 mod pattern;
 mod positions;
 mod ranking;
+mod regular_join;
 mod row_windows;
 mod running;
 mod running_groups;
@@ -110,6 +111,7 @@ pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
 };
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
+pub use regular_join::RegularJoin;
 pub use row_windows::{
     FrameBound, PRECEDING_ROWS_MAX, RANGE_ROWS_MAX, RowFrame, RowFunction, RowFunctionKind, RowWindows,
 };
@@ -166,7 +168,7 @@ pub const GROUP_STATE_BYTES_MAX: usize = 64 << 20;
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 /// Maximum of open sessions of one session operator; all are in DRAM, as far as the memory budget allows.
 pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
-/// Maximum of rows that one join of streams keeps.
+/// Maximum of rows that one join of streams keeps, and of changed results of a regular join in a transaction.
 pub const JOIN_ROWS_MAX: usize = 1 << 24;
 /// Maximum of rows that one pattern buffers.
 pub const PATTERN_ROWS_MAX: usize = 1 << 24;

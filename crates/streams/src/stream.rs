@@ -270,9 +270,8 @@ impl Stream {
     }
 
     /// Copies each tuple for each window that contains its event time, and adds the columns `window_start` and
-    /// `window_end`. A tuple without an event time comes once, with NULL in both.
+    /// `window_end`. A tuple without an event time comes once, with NULL in both. Tuples may be taken back.
     pub fn assign_windows(&self, window: &TimeWindow) -> Stream {
-        self.check_appended("windows");
         match self.windows_of(window) {
             Ok(stream) => stream,
             Err(reason) => {

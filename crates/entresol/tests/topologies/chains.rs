@@ -1,6 +1,7 @@
 //! Random topologies of steps over steps: aggregates of aggregates, filters, unions, DISTINCT, rankings, joins with tables and
-//! subqueries of them; their rows are inserted, merged into rows that are there, or delete them. At random commits, over
-//! aborts, pauses, ALTERs, restarts and kills, each target equals its query over the rows that were read so far.
+//! subqueries of them, joins of steps with each other and windows of rows that are taken back; their rows are inserted, merged
+//! into rows that are there, or delete them. At random commits, over aborts, pauses, ALTERs, restarts and kills, each target
+//! equals its query over the rows that were read so far.
 
 use super::{Random, rows};
 use entresol::{Database, Options, Session};
@@ -123,6 +124,72 @@ fn random_of<'t>(random: &mut Random, of: &[(&'t str, bool)]) -> (&'t str, bool)
     of[random.below(of.len())]
 }
 
+/// Join of two relations, of which one is keyed at least, as a query over each of `A` and `B`, and true if its rows have the
+/// key of these.
+fn join_of_both(random: &mut Random, both_are_keyed: bool) -> (&'static str, bool) {
+    const BY_KEY: [&str; 3] = [
+        "SELECT a.k, b.m, a.n + b.n AS n, a.c FROM A a JOIN B b ON b.k = a.k AND b.m = a.m",
+        "SELECT a.k, a.m, coalesce(b.n, 5) AS n, a.c FROM A a LEFT JOIN B b ON b.k = a.k AND b.m = a.m",
+        "SELECT b.k, b.m, coalesce(a.n, 7) - b.n AS n, b.c FROM A a RIGHT JOIN B b ON b.k = a.k AND b.m = a.m",
+    ];
+    // Of rows without a key there would be too many.
+    const BY_PART: [&str; 3] = [
+        "SELECT a.k, b.m, a.n, b.c FROM A a JOIN B b ON b.k = a.k AND a.n % 3 <> b.n % 3",
+        "SELECT a.k, coalesce(b.m, 'none') AS m, a.n, a.c FROM A a LEFT JOIN B b ON b.k = upper(a.k)",
+        "SELECT b.k, a.m, a.n, b.c FROM A a, B b WHERE b.m = a.m AND a.n < b.n",
+    ];
+    if both_are_keyed && random.below(2) == 0 {
+        return (BY_PART[random.below(3)], false);
+    }
+    (BY_KEY[random.below(3)], both_are_keyed)
+}
+
+/// Windows over column `at` of stream `S`, the same over the relation `Q`, and true if their rows have the key of these.
+fn windows(random: &mut Random) -> (String, String, bool) {
+    let group = |edge: &str| {
+        format!(
+            "SELECT k, coalesce('w' || extract(minute FROM {edge})::bigint, 'none') AS m,
+                count(*) * 10 + coalesce(sum(n), 0)::bigint AS n, coalesce(sum(c), 0)::numeric(20,2) AS c
+                FROM FROM w GROUP BY k, {edge}"
+        )
+    };
+    let bin = |minutes: usize| format!("date_bin(INTERVAL '{minutes} minutes', at, TIMESTAMP '1970-01-01')");
+    let tumbling = format!("(SELECT *, {} AS window_start FROM Q t)", bin(10));
+    let (text, stream, relation, is_keyed) = match random.below(4) {
+        0 => (group("window_start"), "TUMBLE(S, at, INTERVAL '10 minutes')", tumbling, false),
+        1 => (
+            "SELECT k, m, n + extract(minute FROM window_start)::bigint AS n, c FROM FROM w".to_owned(),
+            "TUMBLE(S, at, INTERVAL '10 minutes')",
+            tumbling,
+            true,
+        ),
+        2 => (
+            group("window_start"),
+            "HOP(S, at, INTERVAL '5 minutes', INTERVAL '15 minutes')",
+            format!(
+                "(SELECT t.*, {} - i * INTERVAL '5 minutes' AS window_start FROM Q t, generate_series(0, 2) g(i))",
+                bin(5)
+            ),
+            false,
+        ),
+        _ => (
+            group("window_end"),
+            "CUMULATE(S, at, INTERVAL '5 minutes', INTERVAL '15 minutes')",
+            format!(
+                "(SELECT * FROM (SELECT t.*, {} + i * INTERVAL '5 minutes' AS window_end FROM Q t, generate_series(1, 3) g(i)) u
+                    WHERE at < window_end)",
+                bin(15)
+            ),
+            false,
+        ),
+    };
+    (
+        text.replace("FROM FROM", &format!("FROM {stream}")),
+        text.replace("FROM FROM", &format!("FROM {relation}")),
+        is_keyed,
+    )
+}
+
 fn aggregate(random: &mut Random) -> (String, bool, bool) {
     let (k, m, by) = random_group(random);
     let n = random.one(&[
@@ -185,6 +252,26 @@ const MERGES: [(&str, &str); 4] = [
     ),
 ];
 
+/// Rows of both relations.
+fn union_of(name: String, of: &Relation, other: &Relation) -> (String, Relation) {
+    let both = |one: &str, other: &str| {
+        format!("SELECT {COLUMNS} FROM {one} a UNION ALL SELECT {COLUMNS} FROM {other} b")
+    };
+    let batch = both(&format!("({})", of.batch), &format!("({})", other.batch));
+    let changes = of.changes || other.changes;
+    (both(&of.name, &other.name), Relation { name, batch, changes, is_keyed: false })
+}
+
+/// Join of both relations, which may be one.
+fn joined_of(random: &mut Random, name: String, of: &Relation, other: &Relation) -> (String, Relation) {
+    let (text, is_keyed) = join_of_both(random, of.is_keyed && other.is_keyed);
+    let over = |one: &str, other: &str| {
+        text.replace(" A a", &format!(" {one} a")).replace(" B b", &format!(" {other} b"))
+    };
+    let batch = over(&format!("({})", of.batch), &format!("({})", other.batch));
+    (over(&of.name, &other.name), Relation { name, batch, changes: true, is_keyed })
+}
+
 impl Chain {
     fn random(random: &mut Random, name: &str) -> Chain {
         let rows = SOURCES[random.below(SOURCES.len())];
@@ -201,27 +288,43 @@ impl Chain {
             // Long chains more often than broad ones.
             let last = relations.len() - 1;
             let of = relations[last.min(random.below(2 * relations.len()))].clone();
-            let (stream, batch, changes, is_keyed) = if random.below(8) == 0 {
-                let other = relations[random.below(relations.len())].clone();
-                let both = |one: &str, other: &str| {
-                    format!("SELECT {COLUMNS} FROM {one} a UNION ALL SELECT {COLUMNS} FROM {other} b")
-                };
-                let stream = both(&of.name, &other.name);
-                let batch = both(&format!("({})", of.batch), &format!("({})", other.batch));
-                (stream, batch, of.changes || other.changes, false)
-            } else {
-                let (text, changes, is_keyed) = query(random, &of);
-                let batch = text.replace("FROM FROM", &format!("FROM ({})", of.batch));
-                (text.replace("FROM FROM", &format!("FROM {}", of.name)), batch, changes, is_keyed)
-            };
             let name = format!("{}_{}", chain.name, relations.len());
-            chain.steps.push(format!("CREATE STREAM {name} AS {stream}"));
-            relations.push(Relation { name, batch, changes, is_keyed });
+            let other = relations[random.below(relations.len())].clone();
+            let relation = match random.below(10) {
+                0 => union_of(name, &of, &other),
+                1 | 2 if of.is_keyed || other.is_keyed => joined_of(random, name, &of, &other),
+                3 if of.changes => chain.windows_of(random, name, &of),
+                _ => {
+                    let (text, changes, is_keyed) = query(random, &of);
+                    let batch = text.replace("FROM FROM", &format!("FROM ({})", of.batch));
+                    let stream = text.replace("FROM FROM", &format!("FROM {}", of.name));
+                    (stream, Relation { name, batch, changes, is_keyed })
+                }
+            };
+            let (stream, relation) = relation;
+            chain.steps.push(format!("CREATE STREAM {} AS {stream}", relation.name));
+            relations.push(relation);
         }
         for relation in &relations[1..] {
             chain.target(random, relation);
         }
         chain
+    }
+
+    /// Adds a step with times that follow from the rows of a relation; returns a query of windows over them.
+    fn windows_of(&mut self, random: &mut Random, name: String, of: &Relation) -> (String, Relation) {
+        let (stream, batch, keeps_key) = windows(random);
+        // Without a time a row is of no window, which only tumbling ones have in common with the query.
+        let n = if stream.contains("TUMBLE") { "n" } else { "coalesce(n, 0)" };
+        let timed = |from: &str| {
+            format!(
+                "SELECT {COLUMNS}, TIMESTAMP '2020-01-01 00:00:00' + ({n} % 60) * INTERVAL '1 minute' AS at FROM {from} i"
+            )
+        };
+        self.steps.push(format!("CREATE STREAM {name}_at AS {}", timed(&of.name)));
+        let batch = batch.replace("FROM Q t", &format!("FROM ({}) t", timed(&format!("({})", of.batch))));
+        let stream = stream.replace("(S, at", &format!("({name}_at, at"));
+        (stream, Relation { name, batch, changes: true, is_keyed: of.is_keyed && keeps_key })
     }
 
     /// Adds a target of a relation: changes without a key are counted.

@@ -315,9 +315,9 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
             "INSERT INTO last of ranked rows that change",
         ),
         (
-            format!("{stream}; INSERT INTO first SELECT meter, window_start, max(kw) FROM TUMBLE(s, at, INTERVAL '1 hour')
+            format!("{stream}; INSERT INTO first SELECT meter, window_start, max(kw) FROM SESSION(s, at, INTERVAL '1 hour')
                 GROUP BY meter, window_start"),
-            "a window of ranked rows that change",
+            "SESSION of ranked rows that change",
         ),
         (format!("{stream}; INSERT INTO top SELECT * FROM s UNION ALL SELECT * FROM s"), "INSERT INTO top of ranked rows that change"),
         (format!("INSERT INTO top {top} {upsert} LATE ROWS INTO l"), "none is late"),

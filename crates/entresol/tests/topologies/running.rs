@@ -426,7 +426,7 @@ fn what_changes_is_refused_where_it_cannot_be_taken_back() {
         ),
         (
             format!("{stream}INSERT INTO t SELECT s.meter, s.n FROM s JOIN reading r ON r.meter = s.meter AND r.at = s.at"),
-            "JOIN of results of an aggregate",
+            "INSERT INTO t of rows of a join of streams, which change while rows come",
         ),
         (
             format!("{stream}INSERT INTO t SELECT meter, n FROM s MATCH_RECOGNIZE (PARTITION BY meter ORDER BY at

@@ -3,7 +3,7 @@
 //! | clause | windows | aggregate without windows |
 //! | --- | --- | --- |
 //! | none | when they close | at each commit, as far as they have changed |
-//! | ON WINDOW CLOSE | when they close | refused |
+//! | ON WINDOW CLOSE | when they close | refused, as of windows of rows that are taken back |
 //! | CHANGES, ON COMMIT | at each commit, as far as they have changed, and when they close | as without |
 //! | CHANGES EVERY interval | at the first commit behind each interval, and when they close | at the first commit behind each interval |
 //!
@@ -81,9 +81,9 @@ impl Emit {
     pub(crate) fn of_running(self, may_wait: bool) -> Result<Option<Duration>> {
         match self {
             Emit::Default | Emit::Commit => Ok(None),
-            Emit::WindowClose => {
-                Err(Error::unsupported("EMIT ON WINDOW CLOSE of an aggregate without a window"))
-            }
+            Emit::WindowClose => Err(Error::unsupported(
+                "EMIT ON WINDOW CLOSE of an aggregate without a window, or of windows of rows that are taken back, which no watermark closes",
+            )),
             Emit::Every(interval) if may_wait => Ok(Some(interval)),
             Emit::Every(_) => Err(Error::unsupported(
                 "EMIT CHANGES EVERY of an aggregate other than of appended rows, whose groups live for ever: of others, \

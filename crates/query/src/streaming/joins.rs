@@ -9,7 +9,7 @@
 //!
 //! Bounds are found in the conjuncts of the condition, and only decide which rows are compared and how long they are
 //! buffered: the condition itself is asked for each pair. So a bound may be wider than what is written, as that of a month.
-//! A bound that `state_ttl` makes is exact.
+//! A bound that `state_ttl` makes is exact. Streams whose rows are taken back are joined without ([`super::changing_joins`]).
 
 use crate::error::{Error, Result};
 use crate::streaming::connectors::EventTime;
@@ -35,9 +35,9 @@ const DAY_NS: i128 = 24 * 60 * 60 * 1_000_000_000;
 const MONTH_DAYS: (i128, i128) = (28, 31);
 
 /// Side of a join: its stream, its plan, and the event time of its rows.
-struct Side<'p> {
-    flow: Flow,
-    plan: &'p LogicalPlan,
+pub(crate) struct Side<'p> {
+    pub(crate) flow: Flow,
+    pub(crate) plan: &'p LogicalPlan,
     time: Option<EventTime>,
 }
 
@@ -62,7 +62,6 @@ impl Translator<'_> {
     pub(crate) fn join_streams(&mut self, join: &Join, predicate: Option<&Expr>) -> Result<Flow> {
         let is_swapped = join.join_type == JoinType::Right;
         let (kind, first, second) = self.sides_of(join)?;
-        let planned = first.plan.schema().join(second.plan.schema())?;
         // All that must hold of a pair, besides the equalities of the join.
         let mut conjuncts: Vec<&Expr> = join.filter.iter().flat_map(split_conjunction).collect();
         conjuncts.extend(predicate.iter().flat_map(|predicate| split_conjunction(predicate)));
@@ -70,6 +69,10 @@ impl Translator<'_> {
         if is_swapped {
             equal = equal.into_iter().map(|(left, right)| (right, left)).collect();
         }
+        if first.flow.replaced.is_some() || second.flow.replaced.is_some() {
+            return self.join_changes((join, predicate), kind, (&first, &second), equal, conjuncts);
+        }
+        let planned = first.plan.schema().join(second.plan.schema())?;
         for conjunct in &conjuncts {
             equal.extend(equality(conjunct, &first, &second)?);
         }
@@ -124,7 +127,7 @@ impl Translator<'_> {
         let right = side(self.node(&join.right)?, &join.right);
         for side in [&left, &right] {
             side.flow.check_closed()?;
-            side.flow.check_appended("JOIN")?;
+            side.flow.check_whole("JOIN")?;
         }
         Ok(if join.join_type == JoinType::Right { (kind, right, left) } else { (kind, left, right) })
     }
@@ -192,16 +195,9 @@ fn in_order_of_join(
     (first, second): (&Side<'_>, &Side<'_>),
     retention: &JoinRetention,
 ) -> Flow {
-    let is_swapped = join.join_type == JoinType::Right;
-    let (width, behind) = (first.flow.stream.columns().len(), second.flow.stream.columns().len());
-    let before = if is_swapped { behind } else { 0 };
-    let order = (0..width + behind).map(|at| if is_swapped { (at + width) % (width + behind) } else { at });
-    let projected = order.zip(join.schema.fields()).map(|(from, field)| {
-        let column = Column { name: field.name().clone(), ..stream.columns()[from].clone() };
-        let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
-        (column, expression)
-    });
-    let stream = stream.project(projected.collect());
+    let widths = [first, second].map(|side| side.flow.stream.columns().len());
+    let (stream, places) = ordered_columns(join, stream, widths);
+    let before = places[0];
     // Rows that had to wait come behind later ones: the watermark of the join says what is complete. Where rows are
     // buffered for ever, nothing is.
     let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
@@ -220,8 +216,26 @@ fn in_order_of_join(
     Flow { stream, windows, event_time, replaced: None }
 }
 
+/// Columns of a join in the order of its plan, of a stream that has those of the deciding side first, and the place of each
+/// of these among them.
+pub(crate) fn ordered_columns(
+    join: &Join,
+    stream: &Stream,
+    [width, behind]: [usize; 2],
+) -> (Stream, Vec<usize>) {
+    let all = width + behind;
+    let before = if join.join_type == JoinType::Right { behind } else { 0 };
+    let projected = (0..all).zip(join.schema.fields()).map(|(at, field)| {
+        let from = (at + all - before) % all;
+        let column = Column { name: field.name().clone(), ..stream.columns()[from].clone() };
+        let expression: Box<dyn Expression> = Box::new(ColumnExpression(from));
+        (column, expression)
+    });
+    (stream.project(projected.collect()), (0..all).map(|at| (at + before) % all).collect())
+}
+
 /// Plan of a join whose pairs pass a condition too.
-fn filtered(join: &Join, predicate: Option<&Expr>) -> Result<LogicalPlan> {
+pub(crate) fn filtered(join: &Join, predicate: Option<&Expr>) -> Result<LogicalPlan> {
     let join = LogicalPlan::Join(join.clone());
     let Some(predicate) = predicate else { return Ok(join) };
     Ok(LogicalPlan::Filter(Filter::try_new(predicate.clone(), Arc::new(join))?))
@@ -266,7 +280,7 @@ fn join_side(
 }
 
 /// Expressions of both sides that a conjunct says are equal.
-fn equality(conjunct: &Expr, first: &Side<'_>, second: &Side<'_>) -> Result<Option<(Expr, Expr)>> {
+pub(crate) fn equality(conjunct: &Expr, first: &Side<'_>, second: &Side<'_>) -> Result<Option<(Expr, Expr)>> {
     match conjunct {
         Expr::BinaryExpr(BinaryExpr { left, op: Operator::Eq, right }) => {
             Ok(find_valid_equijoin_key_pair(left, right, first.plan.schema(), second.plan.schema())?)

@@ -16,6 +16,8 @@ pub(crate) mod altered_tables;
 pub(crate) mod batch_queries;
 pub(crate) mod bound_plans;
 pub(crate) mod boundaries;
+pub(crate) mod changing_joins;
+pub(crate) mod changing_windows;
 pub(crate) mod conditions;
 pub(crate) mod connectors;
 pub(crate) mod dependents;

@@ -239,7 +239,7 @@ impl<'t> Translator<'t> {
         let late = &step.late;
         if self.joins && late.is_there() {
             return Err(Error::unsupported(
-                "LATE ROWS INTO or UPDATE of a step that joins streams, whose late rows are counted and dropped",
+                "LATE ROWS INTO or UPDATE of a step that joins streams, whose late rows, if there are any, are counted and dropped",
             ));
         }
         self.ranking.check_late(late.table.is_some() && !self.aggregates)?;
@@ -478,10 +478,12 @@ impl<'t> Translator<'t> {
             }
             Reference::Windows { of, time, kind } => {
                 let flow = self.named_flow(of)?;
-                flow.check_appended("a window")?;
                 let column = flow.stream.column(time);
                 let column = column
                     .ok_or_else(|| Error::coded("42703", format!("column \"{time}\" does not exist")))?;
+                if let Some(replaced) = &flow.replaced {
+                    return self.windows_of_changes(&flow, replaced, time, *kind);
+                }
                 let (lateness, future_limit) = match (flow.event_time, flow.windows) {
                     (Some(at), _) if at.column == column => (at.lateness, at.future_limit),
                     (_, Some(windows)) if windows.start == Some(column) => {
@@ -534,13 +536,7 @@ impl<'t> Translator<'t> {
         let meaning = format!("{operator}: {:?}", source.columns);
         self.states.push(PlannedState { table: format!("{}_{name}_rows", self.topology), meaning, operator });
         let place = |name: &String| source.columns.iter().position(|column| column.name == *name);
-        ReplacedBy {
-            by: Replacement::Source,
-            partition: key.iter().map(place).collect(),
-            one_of: Vec::new(),
-            other: None,
-            constants: Vec::new(),
-        }
+        ReplacedBy::of_key(Replacement::Source, key.iter().map(place).collect())
     }
 
     pub(crate) fn filter(&self, flow: Flow, input: &LogicalPlan, predicate: &Expr) -> Result<Flow> {

@@ -39,7 +39,8 @@ impl Flow {
             Replacement::LateRows
             | Replacement::Early
             | Replacement::Running { .. }
-            | Replacement::Source => "write",
+            | Replacement::Source
+            | Replacement::Joined => "write",
         };
         Err(Error::unsupported(format!(
             "{by} of {}: {instead} them with ON CONFLICT DO UPDATE into a table and read its CHANGES",
@@ -52,7 +53,12 @@ impl Flow {
     /// Refuses a stream whose rows replace each other, other than by taking back what was sent.
     pub(crate) fn check_retracted(&self, by: &str) -> Result<()> {
         match self.replaced.as_ref().map(|replaced| replaced.by) {
-            Some(Replacement::Running { .. } | Replacement::Ranking | Replacement::Source) => Ok(()),
+            Some(
+                Replacement::Running { .. }
+                | Replacement::Ranking
+                | Replacement::Source
+                | Replacement::Joined,
+            ) => Ok(()),
             _ => self.check_appended(by),
         }
     }
@@ -199,11 +205,9 @@ impl Translator<'_> {
         });
         let stream = all.project(projected.collect());
         let replaced = is_at_commit.then(|| ReplacedBy {
-            by: Replacement::Ranking,
-            partition: partition.iter().copied().map(Some).collect(),
             one_of: if ranking.limit == Some(1) { Vec::new() } else { vec![Some(width)] },
-            other: Some(width),
-            constants: Vec::new(),
+            besides: vec![width],
+            ..ReplacedBy::of_key(Replacement::Ranking, partition.iter().copied().map(Some).collect())
         });
         let (windows, event_time) = match emission {
             RankEmission::WindowClose { .. } => (flow.windows.and_then(closed), None),

@@ -20,6 +20,8 @@ pub(crate) enum Replacement {
     },
     /// The source writes and deletes rows by their key.
     Source,
+    /// Rows of a join of streams come and go with rows of its sides.
+    Joined,
 }
 
 impl Replacement {
@@ -33,6 +35,7 @@ impl Replacement {
                 "results of an aggregate without a window, which change while rows come"
             }
             Replacement::Source => "rows that their source changes and deletes",
+            Replacement::Joined => "rows of a join of streams, which change while rows come",
         }
     }
 
@@ -51,6 +54,9 @@ impl Replacement {
                 "the columns of GROUP BY"
             }
             Replacement::Source => "the PRIMARY KEY of the source",
+            Replacement::Joined => {
+                "that of the left side, if the key of the right one is among the columns that ON compares, or else of both"
+            }
         }
     }
 }
@@ -64,10 +70,10 @@ pub(crate) struct ReplacedBy {
     pub(crate) partition: Vec<Option<usize>>,
     /// Columns of which one at least is in the key, if there are any: the rank, or edges of the window.
     pub(crate) one_of: Vec<Option<usize>>,
-    /// Column that may be in the key besides.
-    pub(crate) other: Option<usize>,
-    /// Columns with one value in all rows, which may be in the key too.
-    pub(crate) constants: Vec<usize>,
+    /// Columns that may be in the key too: with one value in all rows, or in those of a key.
+    pub(crate) besides: Vec<usize>,
+    /// Pairs of columns that are equal in each row, of which either may stand for the other.
+    pub(crate) equal: Vec<(usize, usize)>,
 }
 
 impl ReplacedBy {
@@ -77,23 +83,52 @@ impl ReplacedBy {
         place: impl Fn(usize) -> Option<usize>,
         literals: Vec<usize>,
     ) -> ReplacedBy {
-        let mut constants = literals;
-        constants.extend(self.constants.iter().filter_map(|&column| place(column)));
-        let places = |columns: &[Option<usize>]| {
-            columns.iter().map(|column| column.and_then(&place)).collect::<Vec<Option<usize>>>()
+        let moved = |column: usize| {
+            let others = self.equals_of(column);
+            place(column).or_else(|| others.into_iter().find_map(&place))
         };
+        let mut besides = literals;
+        besides.extend(self.besides.iter().filter_map(|&column| moved(column)));
+        let places = |columns: &[Option<usize>]| {
+            columns.iter().map(|column| column.and_then(&moved)).collect::<Vec<Option<usize>>>()
+        };
+        let pairs = self.equal.iter().filter_map(|&(one, other)| Some((place(one)?, place(other)?)));
         ReplacedBy {
             by: self.by,
             partition: places(&self.partition),
             one_of: places(&self.one_of),
-            other: self.other.and_then(&place),
-            constants,
+            besides,
+            equal: pairs.collect(),
         }
+    }
+
+    /// Columns that equal a column.
+    fn equals_of(&self, column: usize) -> Vec<usize> {
+        let other = |&(one, other): &(usize, usize)| match column {
+            _ if one == column => Some(other),
+            _ if other == column => Some(one),
+            _ => None,
+        };
+        self.equal.iter().filter_map(other).collect()
+    }
+
+    /// Changes by a key that is all of these columns.
+    pub(crate) fn of_key(by: Replacement, partition: Vec<Option<usize>>) -> ReplacedBy {
+        ReplacedBy { by, partition, one_of: Vec::new(), besides: Vec::new(), equal: Vec::new() }
     }
 
     /// Changes of several streams together, of which nothing is the key.
     pub(crate) fn without_key(by: Replacement) -> ReplacedBy {
-        ReplacedBy { by, partition: vec![None], one_of: Vec::new(), other: None, constants: Vec::new() }
+        ReplacedBy::of_key(by, vec![None])
+    }
+
+    /// Columns that identify a row; none where one is not in the stream any more. Where there is a choice it is the first.
+    pub(crate) fn identity(&self) -> Option<Vec<usize>> {
+        let chosen = match self.one_of.iter().flatten().next() {
+            None if !self.one_of.is_empty() => return None,
+            chosen => chosen.copied().map(Some),
+        };
+        self.partition.iter().copied().chain(chosen).collect()
     }
 
     /// Text for EXPLAIN, with the names of the columns.
@@ -104,9 +139,10 @@ impl ReplacedBy {
         let kind = match self.by {
             Replacement::Early => "early results that replace each other",
             Replacement::LateRows => "rows that replace each other",
-            Replacement::Ranking | Replacement::Running { .. } | Replacement::Source => {
-                "changes, rows are taken back"
-            }
+            Replacement::Ranking
+            | Replacement::Running { .. }
+            | Replacement::Source
+            | Replacement::Joined => "changes, rows are taken back",
         };
         if key.is_empty() { kind.to_owned() } else { format!("{kind}, by {}", key.join(", ")) }
     }
@@ -119,13 +155,12 @@ impl ReplacedBy {
 
     /// Tells whether rows with equal values in these columns are those that replace each other.
     fn is_key(&self, key: &[usize]) -> bool {
-        let in_key = |column: &Option<usize>| column.is_some_and(|column| key.contains(&column));
-        let may_be = |column: &usize| {
-            let column = Some(*column);
-            self.partition.contains(&column)
-                || self.one_of.contains(&column)
-                || self.other == column
-                || column.is_some_and(|column| self.constants.contains(&column))
+        let same = |column: usize, other: usize| column == other || self.equals_of(column).contains(&other);
+        let in_key =
+            |column: &Option<usize>| column.is_some_and(|column| key.iter().any(|&at| same(column, at)));
+        let may_be = |at: &usize| {
+            let mut known = self.partition.iter().chain(&self.one_of).flatten().chain(&self.besides);
+            known.any(|&column| same(column, *at))
         };
         let has_one = self.one_of.is_empty() || self.one_of.iter().any(in_key);
         self.partition.iter().all(in_key) && has_one && key.iter().all(may_be)
@@ -193,7 +228,25 @@ impl RankingOfStep {
 
 #[cfg(test)]
 mod tests {
-    use super::Replacement;
+    use super::{ReplacedBy, Replacement};
+
+    #[test]
+    fn equal_columns_stand_for_each_other_in_a_key() {
+        let mut replaced = ReplacedBy::of_key(Replacement::Joined, vec![Some(0), Some(1)]);
+        (replaced.equal, replaced.besides) = (vec![(0, 4)], vec![5]);
+        for key in [vec![0, 1], vec![1, 4], vec![0, 1, 4], vec![4, 1, 5]] {
+            assert!(replaced.is_key(&key), "{key:?}");
+        }
+        for key in [vec![0], vec![4, 0], vec![0, 1, 2], vec![5, 1]] {
+            assert!(!replaced.is_key(&key), "{key:?}");
+        }
+        // Behind a projection to columns 4 and 1.
+        let place = |column: usize| [4, 1].iter().position(|kept| *kept == column);
+        let kept = replaced.projected(place, Vec::new());
+        assert_eq!((kept.identity(), kept.is_key(&[0, 1])), (Some(vec![0, 1]), true));
+        let lost = replaced.projected(|column| (column == 4).then_some(0), Vec::new());
+        assert_eq!((lost.identity(), lost.is_key(&[0])), (None, false));
+    }
 
     #[test]
     fn groups_that_expire_count_on_either_side() {

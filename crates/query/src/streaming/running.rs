@@ -131,13 +131,8 @@ impl Translator<'_> {
             });
             return Ok(Flow { stream, windows: None, event_time, replaced: None });
         }
-        let replaced = ReplacedBy {
-            by: Replacement::Running { expires: life.is_some() },
-            partition: (0..read.groups.len()).map(Some).collect(),
-            one_of: Vec::new(),
-            other: None,
-            constants: Vec::new(),
-        };
+        let by = Replacement::Running { expires: life.is_some() };
+        let replaced = ReplacedBy::of_key(by, (0..read.groups.len()).map(Some).collect());
         let replaced = if interval.is_some() { replaced.early() } else { replaced };
         Ok(Flow { stream, windows: None, event_time: None, replaced: Some(replaced) })
     }

@@ -408,16 +408,17 @@ impl Planner<'_> {
             Reference::Named(name) => self.columns(name)?,
             Reference::Windows { of, time, .. } => {
                 let mut columns = self.columns(of)?;
-                let data_type = columns.iter().find(|column| column.name == *time);
-                let data_type = data_type.map(|column| column.data_type).ok_or_else(|| {
-                    Error::coded("42703", format!("column \"{time}\" of \"{of}\" does not exist"))
-                })?;
+                let column = columns.iter().find(|column| column.name == *time);
+                let (data_type, nullable) =
+                    column.map(|column| (column.data_type, column.nullable)).ok_or_else(|| {
+                        Error::coded("42703", format!("column \"{time}\" of \"{of}\" does not exist"))
+                    })?;
                 if !matches!(data_type, DataType::Timestamp | DataType::TimestampTz) {
                     let message = format!("windows: column \"{time}\" is {data_type}, not a timestamp");
                     return Err(Error::coded("42804", message));
                 }
                 for edge in [WINDOW_START, WINDOW_END] {
-                    columns.push(Column::new(edge, data_type).not_null());
+                    columns.push(Column { nullable, ..Column::new(edge, data_type) });
                 }
                 columns
             }

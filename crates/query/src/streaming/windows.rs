@@ -168,12 +168,12 @@ fn corrected_by(
     end: Option<usize>,
     kind: WindowKind,
 ) -> ReplacedBy {
-    let (one_of, other) = match kind {
-        WindowKind::Cumulating { .. } => (vec![end], start),
-        _ => (vec![start, end], None),
+    let (one_of, besides) = match kind {
+        WindowKind::Cumulating { .. } => (vec![end], start.into_iter().collect()),
+        _ => (vec![start, end], Vec::new()),
     };
     let partition = groups.into_iter().map(Some).collect();
-    ReplacedBy { by: Replacement::LateRows, partition, one_of, other, constants: Vec::new() }
+    ReplacedBy { one_of, besides, ..ReplacedBy::of_key(Replacement::LateRows, partition) }
 }
 
 /// Windows with the columns of the plan that has them.

@@ -1,7 +1,7 @@
 //! Assigns windows: each tuple comes once for each window that contains its event time, with the edges of it.
 //!
 //! Copies of a tuple stand one after another, in the order of their windows. A tuple without an event time comes once,
-//! without edges.
+//! without edges. Of a tuple that is taken back all copies are.
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use crate::event_time::EventTime;
 use crate::operators::window::WindowSpan;
 use crate::operators::{Context, Operator, Output};
 use arrow_array::types::TimestampMicrosecondType;
-use arrow_array::{ArrayRef, PrimitiveArray, RecordBatch, UInt32Array};
+use arrow_array::{ArrayRef, BooleanArray, PrimitiveArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use std::sync::Arc;
@@ -34,11 +34,16 @@ struct Copies {
 }
 
 impl AssignWindows {
-    fn batch_of(&self, batch: &RecordBatch, copies: Copies) -> Result<RecordBatch, ArrowError> {
-        let is_whole =
-            copies.rows.len() == batch.num_rows() && copies.rows.is_sorted_by(|one, next| one < next);
-        let rows =
-            if is_whole { batch.clone() } else { take_record_batch(batch, &UInt32Array::from(copies.rows))? };
+    fn batch_of(&self, batch: &Batch, copies: Copies) -> Result<Batch, ArrowError> {
+        let is_whole = copies.rows.len() == batch.len() && copies.rows.is_sorted_by(|one, next| one < next);
+        let retracted = batch.retracted().map(|retracted| -> BooleanArray {
+            copies.rows.iter().map(|row| Some(retracted.value(*row as usize))).collect()
+        });
+        let rows = if is_whole {
+            batch.rows().clone()
+        } else {
+            take_record_batch(batch.rows(), &UInt32Array::from(copies.rows))?
+        };
         let edge_type = self.schema.field(rows.num_columns()).data_type();
         let edges = |times: Vec<Option<i64>>| -> ArrayRef {
             let edges: PrimitiveArray<TimestampMicrosecondType> = times.into_iter().collect();
@@ -46,7 +51,11 @@ impl AssignWindows {
         };
         let mut columns = rows.columns().to_vec();
         columns.extend([edges(copies.starts), edges(copies.ends)]);
-        RecordBatch::try_new(Arc::clone(&self.schema), columns)
+        let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
+        Ok(match retracted {
+            Some(retracted) => Batch::of_changes(rows, retracted),
+            None => rows.into(),
+        })
     }
 }
 
@@ -60,7 +69,6 @@ impl Operator for AssignWindows {
     }
 
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        let rows = batch.rows();
         let failed =
             |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
         let mut copies = Copies::default();
@@ -82,11 +90,11 @@ impl Operator for AssignWindows {
             }
             if copies.rows.len() >= BATCH_ROWS {
                 let full = std::mem::take(&mut copies);
-                output.push(self.batch_of(rows, full).map_err(failed)?.into());
+                output.push(self.batch_of(batch, full).map_err(failed)?);
             }
         }
         if !copies.rows.is_empty() {
-            output.push(self.batch_of(rows, copies).map_err(failed)?.into());
+            output.push(self.batch_of(batch, copies).map_err(failed)?);
         }
         Ok(())
     }

@@ -28,6 +28,7 @@ use crate::event_time::EventTime;
 use crate::expression::{Expression, evaluate};
 use crate::operators::group_index::normalized;
 use crate::operators::join_bounds::JoinBounds;
+use crate::operators::stored_hash::stored_hash;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::RESERVED_BYTES_STEP;
 use crate::{JOIN_ROWS_MAX, UTC};
@@ -41,7 +42,7 @@ use arrow_row::{OwnedRow, Row, RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_tables::{ScanRange, Table, arrow_schema};
+use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,28 +129,52 @@ impl JoinKeys {
 
     /// Keys of rows; none where a part of it is NULL, which equals nothing.
     fn of(&mut self, operator: &str, side: usize, rows: &RecordBatch) -> Result<Vec<Option<Key>>> {
-        let failed =
-            |error: ArrowError| Error::Tuple { operator: operator.to_owned(), reason: error.to_string() };
-        let mut parts: Vec<ArrayRef> = Vec::with_capacity(self.expressions[side].len());
-        for expression in &mut self.expressions[side] {
-            parts.push(normalized(&evaluate(operator, &mut **expression, rows)?));
-        }
+        let parts = self.parts(operator, side, rows)?;
+        self.of_parts(operator, &parts, rows.num_rows())
+    }
+
+    /// Keys of rows with the hash codes by which they are stored.
+    pub(crate) fn hashed(
+        &mut self,
+        operator: &str,
+        side: usize,
+        rows: &RecordBatch,
+    ) -> Result<Vec<Option<(i64, Key)>>> {
+        let parts = self.parts(operator, side, rows)?;
+        let keys = self.of_parts(operator, &parts, rows.num_rows())?;
+        let named = parts.into_iter().enumerate().map(|(at, part)| (format!("key {at}"), part, true));
+        let values =
+            RecordBatch::try_from_iter_with_nullable(named).map_err(|error| failed(operator, &error))?;
+        let hashes = rows_of(&values)?.into_iter().map(|values| stored_hash(&values));
+        Ok(hashes.zip(keys).map(|(hash, key)| Some((hash, key?))).collect())
+    }
+
+    fn parts(&mut self, operator: &str, side: usize, rows: &RecordBatch) -> Result<Vec<ArrayRef>> {
+        let parts = self.expressions[side].iter_mut();
+        parts.map(|part| Ok(normalized(&evaluate(operator, &mut **part, rows)?))).collect()
+    }
+
+    fn of_parts(&mut self, operator: &str, parts: &[ArrayRef], rows: usize) -> Result<Vec<Option<Key>>> {
         if parts.is_empty() {
-            return Ok(vec![Some(Key::from([])); rows.num_rows()]);
+            return Ok(vec![Some(Key::from([])); rows]);
         }
         let converter = match self.converter.take() {
             Some(converter) => converter,
             None => {
                 let fields = parts.iter().map(|part| SortField::new(part.data_type().clone()));
-                RowConverter::new(fields.collect()).map_err(failed)?
+                RowConverter::new(fields.collect()).map_err(|error| failed(operator, &error))?
             }
         };
         let converter = self.converter.insert(converter);
-        let keys = converter.convert_columns(&parts).map_err(failed)?;
+        let keys = converter.convert_columns(parts).map_err(|error| failed(operator, &error))?;
         let is_whole = |row: usize| parts.iter().all(|part| part.is_valid(row));
         let key = |row: usize| is_whole(row).then(|| Key::from(keys.row(row).as_ref()));
-        Ok((0..rows.num_rows()).map(key).collect())
+        Ok((0..rows).map(key).collect())
     }
+}
+
+fn failed(operator: &str, error: &ArrowError) -> Error {
+    Error::Tuple { operator: operator.to_owned(), reason: error.to_string() }
 }
 
 impl JoinState {

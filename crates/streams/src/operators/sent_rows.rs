@@ -21,6 +21,7 @@ use crate::UTC;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::operators::group_index::normalized;
+use crate::operators::stored_hash::stored_hash;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_aggregate::select;
 use crate::operators::{Context, Operator, Output, current_of};
@@ -36,7 +37,6 @@ use entresol_tables::{Column, DataType, ScanRange, Schema, Table, Value, arrow_s
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, VecDeque};
-use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
 /// Columns of the state table before those of the tuple: the key, and the copy of the tuple that a row is of.
@@ -55,32 +55,6 @@ pub(crate) fn schema_of(tuple: &[Column], rows: &[Column], leading: usize) -> Re
         columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
     }
     Schema::new(columns, &[HASH, NUMBER]).map_err(|error| error.to_string())
-}
-
-/// Hash code of a tuple, which is stored and so never changes: SplitMix64 over the words of its values.
-fn stored_hash(tuple: &[Value]) -> i64 {
-    let mut hasher = StoredHasher(0);
-    tuple.iter().for_each(|value| value.hash(&mut hasher));
-    i64::from_ne_bytes(hasher.finish().to_ne_bytes())
-}
-
-struct StoredHasher(u64);
-
-impl Hasher for StoredHasher {
-    fn write(&mut self, bytes: &[u8]) {
-        for chunk in bytes.chunks(8) {
-            let mut word = [0; 8];
-            word[..chunk.len()].copy_from_slice(chunk);
-            let mixed = (self.0 ^ u64::from_le_bytes(word)).wrapping_add(0x9E37_79B9_7F4A_7C15);
-            let mixed = (mixed ^ mixed >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-            let mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
-            self.0 = mixed ^ mixed >> 31;
-        }
-    }
-
-    fn finish(&self) -> u64 {
-        self.0
-    }
 }
 
 /// Rows that are stored for the tuples of a batch.
@@ -280,25 +254,5 @@ impl Operator for SentRows {
     fn redefined(&mut self) -> Result<()> {
         self.table = current_of(&self.name, &self.table, |old, new| old == new)?;
         self.inner.redefined()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::collections::BTreeSet;
-
-    #[test]
-    fn hash_codes_stay_and_equal_values_have_one() {
-        let of = |values: Vec<Value>| stored_hash(&values);
-        let number = |number: i32| of(vec![Value::Int(number), Value::from("a"), Value::Null]);
-        let codes: BTreeSet<i64> = (0..20_000).map(number).collect();
-        assert_eq!(codes.len(), 20_000);
-        assert_eq!(of(vec![Value::Double(0.0)]), of(vec![Value::Double(-0.0)]));
-        assert_ne!(of(vec![Value::Null, Value::Int(0)]), of(vec![Value::Int(0), Value::Null]));
-        assert_ne!(
-            of(vec![Value::from("ab"), Value::from("c")]),
-            of(vec![Value::from("a"), Value::from("bc")])
-        );
     }
 }

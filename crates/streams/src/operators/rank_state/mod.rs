@@ -757,7 +757,7 @@ impl RankState {
 }
 
 /// Result of a reservation.
-fn limited(reserved: Option<Result<(), entresol_memory::budget::MemoryLimit>>) -> Result<()> {
+pub(super) fn limited(reserved: Option<Result<(), entresol_memory::budget::MemoryLimit>>) -> Result<()> {
     match reserved {
         Some(Err(limit)) => Err(entresol_transactions::Error::Memory(limit.into()).into()),
         _ => Ok(()),
