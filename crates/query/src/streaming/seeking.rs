@@ -40,9 +40,9 @@ pub(crate) async fn seek_source(
         return Err(Error::coded("55000", message));
     }
     if let Some(running) = users.iter().find(|user| topologies.is_running(user)) {
+        let object = if topologies.is_sink(running) { "SINK" } else { "TOPOLOGY" };
         let message = format!(
-            "source \"{name}\" is read by topology \"{running}\", which runs: ALTER TOPOLOGY {running} PAUSE before, and RESUME behind \
-             SEEK"
+            "source \"{name}\" is read by \"{running}\", which runs: ALTER {object} {running} PAUSE before, and RESUME behind SEEK"
         );
         return Err(Error::coded("55006", message));
     }

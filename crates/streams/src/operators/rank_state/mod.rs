@@ -175,7 +175,7 @@ pub(crate) struct RankState {
     pending: BTreeSet<(EventTime, PartitionKey)>,
     /// Entries that the transaction has taken from `pending`.
     sent: Vec<(EventTime, PartitionKey)>,
-    /// Number of the next row of all partitions, where functions read rows before another: many may wait in one.
+    /// Counter of the rows of all partitions, where functions read rows before another: many may wait in one.
     next: i64,
     bytes: usize,
     memory: Option<MemoryReservation>,
