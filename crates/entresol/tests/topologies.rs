@@ -42,6 +42,8 @@ mod lifetimes;
 mod nexmark;
 #[path = "topologies/parallel.rs"]
 mod parallel;
+#[path = "topologies/parquet.rs"]
+mod parquet;
 #[path = "topologies/patterns.rs"]
 mod patterns;
 #[path = "topologies/ranking.rs"]

@@ -11,7 +11,7 @@
 //!                                access ─▶ scan ─▶ columns                   filters → keys and ranges → Arrow batches
 //! ```
 //!
-//! A folder imports only from those before it: parser, postgres, session, catalog, planner, dml, ddl,
+//! A folder imports only from those before it: parser, postgres, session, catalog, planner, dml, row_files, ddl,
 //! streaming, execution. The test `stages` holds that.
 //!
 //! # Invariants
@@ -44,6 +44,7 @@ mod parser;
 mod planner;
 mod postgres;
 mod privileges;
+mod row_files;
 mod schema_names;
 mod session;
 mod streaming;

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 /// Folders, and files beside them, in the order in which they may import.
-const STAGES: [&str; 13] = [
+const STAGES: [&str; 14] = [
     "schema_names",
     "error",
     "privileges",
@@ -17,6 +17,7 @@ const STAGES: [&str; 13] = [
     "catalog",
     "planner",
     "dml",
+    "row_files",
     "ddl",
     "materialized",
     "streaming",

@@ -15,7 +15,8 @@ pub enum Boundary {
     PerWindow,
     /// The sources mark transactions with punctuations. Each source has a part, perhaps empty, in every
     /// transaction, which is complete when all have sent their Commit: a source that has waits for the
-    /// others. An Abort of one, or tuples without a mark before a Begin or the end, drop the parts of all.
+    /// others. An Abort of one, or tuples without a mark before a Begin or the end, drop the parts of all. Marks of one source may be
+    /// those of all ([`crate::TopologyBuilder::leader`]).
     Punctuated,
 }
 

@@ -19,7 +19,7 @@
 //!   tables, whatever crashes, stops, conflicts and aborts occur.
 //! - A punctuation reaches every operator once, after all operators before it.
 //! - External sinks see committed tuples only, at most once; a file has each exactly once
-//!   ([`Stream::file_sink`]), a connection at least once ([`Stream::tcp_sink`]).
+//!   ([`Stream::file_sink`], [`Stream::rolled_sink`]), a connection at least once ([`Stream::tcp_sink`]).
 //! - Operator state is stored in tables; DRAM only caches it.
 //!
 //! # Crash
@@ -122,15 +122,18 @@ pub use sinks::Sink;
 pub use sinks::channel::ChannelSink;
 pub use sinks::csv::CsvSink;
 pub use sinks::json_lines::JsonLinesSink;
+pub use sinks::rolled::{RolledFileFormat, RolledFiles};
 pub use sources::change_rounds::ChangeRounds;
 pub use sources::changes::ChangesSource;
 pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
 pub use sources::csv_reader::Record;
 pub use sources::envelopes::{ChangeFormat, DELETED, Envelope, TRANSACTION};
+pub use sources::files::batches::{BatchFileFormat, BatchFileReader};
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};
 pub use sources::included::{IncludedColumns, IncludingSource};
+pub use sources::marked::{MarkedSource, TransactionColumns};
 pub use sources::nexmark::{Nexmark, NexmarkEntity};
 pub use sources::paced::PacedSource;
 pub use sources::tcp::{CONNECTIONS_MAX, QUEUE_BATCHES_MAX, TcpEndpoint, TcpSource};

@@ -19,6 +19,7 @@ use crate::operators::lookup_join::{JoinKind, LookupJoin};
 use crate::operators::map::{Map, Projection};
 use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
 use crate::operators::merged_rows::{self, MergedRows};
+use crate::operators::rolled_sink::{RolledSinkOperator, RolledSinkState};
 use crate::operators::sent_rows::{self, SentRows};
 use crate::operators::sink::SinkOperator;
 use crate::operators::state_rows::add_parts;
@@ -26,9 +27,10 @@ use crate::operators::tcp_sink::TcpSinkOperator;
 use crate::operators::to_table::{ToTable, ToTableOperator};
 use crate::operators::union::Union;
 use crate::operators::window::TimeWindow;
-use crate::sink_lengths::StoredLength;
+use crate::sink_lengths::{StoredFiles, StoredLength};
 use crate::sinks::Sink;
 use crate::sinks::encoding::RowEncoder;
+use crate::sinks::rolled::{RolledFiles, RolledNames};
 use crate::sources::files::FileFormat;
 use crate::windowed::{WINDOW_END, WINDOW_START, WindowedStream, edge_type_of};
 use entresol_tables::{BatchBuilder, Catalog, Column, DataType, Modifier, Schema, Value, arrow_schema};
@@ -565,6 +567,27 @@ impl Stream {
             let stored = StoredLength::new(made.catalog, made.topology, &path)?;
             let memory = HeldBatches::new(made.catalog.context().pool().memory());
             Ok(Box::new(FileSinkOperator::new(name, path, encoder, made.durability, stored, memory)))
+        });
+    }
+
+    /// Writes the tuples into files, each exactly once; in the path `{n}` stands for the number of a file. A file is complete
+    /// when it reaches a limit, and at the end of a run; until then its tuples wait beside it.
+    pub fn rolled_sink(&self, path: impl AsRef<Path>, files: RolledFiles) {
+        self.check_appended("a rolled sink");
+        let (name, path) = (self.name("rolled sink"), path.as_ref().to_owned());
+        self.add(Rc::clone(&self.columns), move |made| {
+            let names = RolledNames::new(&path, made.topology)?;
+            let pool = made.catalog.context().pool();
+            Ok(Box::new(RolledSinkOperator {
+                name,
+                files,
+                durability: made.durability,
+                stored: StoredFiles::new(made.catalog, made.topology, names.clone())?,
+                names,
+                pool: Arc::clone(pool),
+                memory: HeldBatches::new(pool.memory()),
+                state: RolledSinkState::default(),
+            }))
         });
     }
 

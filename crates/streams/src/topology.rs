@@ -37,6 +37,8 @@ pub struct TopologyBuilder {
     /// Windows that bound transactions, by the order in which they were added; none are all.
     bounding: Option<Range<usize>>,
     group: Option<GroupId>,
+    /// Source that marks the transactions of all.
+    leader: Option<String>,
     settings: Settings,
 }
 
@@ -56,6 +58,7 @@ impl Topology {
             errors_table: None,
             condition_tables: RefCell::default(),
             bounding: None,
+            leader: None,
             settings: Settings {
                 durability: Durability::Sync,
                 isolation: Isolation::default(),
@@ -112,6 +115,13 @@ impl TopologyBuilder {
     /// Sets the transaction boundary; the default is `Every(1000)`.
     pub fn boundary(mut self, boundary: Boundary) -> TopologyBuilder {
         self.settings.boundary = boundary;
+        self
+    }
+
+    /// Lets one source mark the transactions of all ([`Boundary::Punctuated`]): what the others have sent until its mark is of the
+    /// same one. The topology ends with it.
+    pub fn leader(mut self, source: &str) -> TopologyBuilder {
+        self.leader = Some(source.to_owned());
         self
     }
 
@@ -393,6 +403,14 @@ impl TopologyBuilder {
         if self.settings.boundary == Boundary::Every(0) {
             return Err("a boundary of 0 tuples: it must be at least 1".to_owned());
         }
+        if let Some(leader) = &self.leader {
+            if self.settings.boundary != Boundary::Punctuated {
+                return Err(format!("source {leader} leads no transactions: its marks are not the boundary"));
+            }
+            if graph.sources.iter().all(|source| source.name != *leader) {
+                return Err(format!("source {leader}, which leads, is none of the topology"));
+            }
+        }
         let per_window = self.settings.boundary == Boundary::PerWindow;
         if per_window && graph.windows.is_empty() {
             return Err("a transaction per window needs a window over a source".to_owned());
@@ -435,7 +453,7 @@ impl TopologyBuilder {
                 rejects,
             ));
         }
-        Ok(Feed::new(sources, self.settings.merge))
+        Ok(Feed::new(sources, self.leader.as_deref(), self.settings.merge))
     }
 
     fn dataflow(

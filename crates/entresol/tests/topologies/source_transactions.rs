@@ -1,8 +1,10 @@
-//! COMMIT WITH SOURCE: transactions of Debezium, of several tables, are whole or not there.
+//! COMMIT WITH SOURCE: transactions of Debezium, and those that rows mark, of several tables, are whole or not there.
 
-use super::{append, rows, sqlstate, wait_for};
+use super::tcp::{connect, free_address};
+use super::{append, rows, sqlstate, wait_for, wait_for_end};
 use entresol::{Database, Options, Session};
 use std::fmt::Write as _;
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -207,4 +209,216 @@ fn boundaries_that_would_divide_transactions_are_refused() {
     );
     let error = session.execute(&same).unwrap_err().to_string();
     assert!(error.contains("invalid value for option \"transactions\""), "{error}");
+}
+
+/// A change of the id ends a transaction, so the last one waits for the next, or for the end of the files.
+#[test]
+fn rows_are_committed_with_their_transaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    append(&path.join("a.csv"), "tx,id\n1,1\n1,2\nx,y\n2,3\n");
+    let database = Database::open(path.join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (tx INT NOT NULL, id INT NOT NULL) WITH (connector = 'file', path = '{0}/*.csv', tail = true, rejects = 'bad',
+                 transaction_id = 'tx');
+             CREATE TABLE stored (id INT PRIMARY KEY, tx INT);
+             CREATE TABLE counted (tx INT PRIMARY KEY, lines BIGINT);
+             CREATE TOPOLOGY lines COMMIT WITH SOURCE AS (
+                 INSERT INTO stored SELECT id, tx FROM line;
+                 INSERT INTO counted SELECT tx, count(*) FROM line GROUP BY tx ON CONFLICT (tx) DO UPDATE SET lines = EXCLUDED.lines)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "2");
+    append(&path.join("a.csv"), "2,4\n");
+    append(&path.join("b.csv"), "tx,id\n2,5\n3,6\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", "5");
+    let agree = "SELECT count(*), sum(lines)::bigint, (SELECT count(*) FROM stored) FROM counted";
+    assert_eq!(rows(&mut session, agree), [["2", "5", "5"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM bad"), [["1"]]);
+    // Without the rest of the third transaction, a stop leaves nothing of it.
+    session.execute("ALTER TOPOLOGY lines PAUSE; ALTER TOPOLOGY lines RESUME").unwrap();
+    append(&path.join("b.csv"), "3,7\n4,8\n");
+    wait_for(&mut session, "SELECT count(*) FROM stored", "7");
+    assert_eq!(
+        rows(&mut session, "SELECT tx, lines FROM counted ORDER BY tx"),
+        [["1", "2"], ["2", "3"], ["3", "2"]]
+    );
+    // Parquet files have transactions too; the end of the source ends the last one.
+    session
+        .execute(&format!(
+            "COPY (SELECT g / 10 AS tx, g AS id FROM generate_series(1000, 2999) s(g) ORDER BY g) TO '{0}/rows.parquet';
+             CREATE SOURCE line_of_file (tx BIGINT, id INT NOT NULL) WITH (connector = 'file', path = '{0}/rows.parquet', transaction_id = 'tx')
+                 FORMAT PLAIN ENCODE PARQUET;
+             CREATE TOPOLOGY of_file COMMIT WITH SOURCE AS (INSERT INTO stored SELECT id, tx FROM line_of_file)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for_end(&mut session, "of_file");
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM stored WHERE id >= 1000"), [["2000"]]);
+    assert_eq!(
+        rows(&mut session, "SELECT commits >= 200 FROM entresol.topologies WHERE name = 'of_file'"),
+        [["true"]]
+    );
+}
+
+/// Lines over a connection are committed when the mark behind them comes.
+#[test]
+fn mark_rows_end_transactions_of_connections() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let address = free_address();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (id INT, last BOOLEAN) WITH (connector = 'tcp', listen = '{address}', transaction_end = 'last', acknowledge = 'true')
+                 FORMAT PLAIN ENCODE JSON;
+             CREATE TABLE stored (id INT PRIMARY KEY);
+             CREATE TOPOLOGY lines COMMIT WITH SOURCE AS (INSERT INTO stored SELECT id FROM line)"
+        ))
+        .unwrap();
+    let mut sender = connect(&address);
+    sender.write_all(b"{\"id\": 1}\n{\"id\": 2}\n{\"last\": true}\n{\"id\": 3}\n").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "2");
+    std::thread::sleep(Duration::from_millis(50));
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM stored"), [["2"]]);
+    sender.write_all(b"{\"id\": 4, \"last\": false}\n{\"last\": true}\n").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM stored", "4");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(sender));
+    // Acknowledged are lines of committed transactions, mark rows included.
+    let mut acknowledged = || lines.next().unwrap().unwrap().parse::<u64>().unwrap();
+    while acknowledged() < 6 {}
+}
+
+/// Directory of a database with sources that mark transactions in their rows, which the child below opens to be killed.
+const MARKED_CHILD: &str = "ENTRESOL_MARKED_CHILD";
+
+fn create_marked(session: &mut Session, path: &Path) {
+    for table in TABLES {
+        session
+            .execute(&format!(
+                "CREATE SOURCE {table} (tx INT NOT NULL, last BOOLEAN, id BIGINT, amount BIGINT) WITH (connector = 'file', path = '{}/{table}.csv',
+                     tail = true, transaction_id = 'tx', transaction_end = 'last');
+                 CREATE TABLE {table}_copy (id BIGINT PRIMARY KEY, amount BIGINT)",
+                path.display()
+            ))
+            .unwrap();
+    }
+    session
+        .execute(
+            "CREATE TOPOLOGY bank COMMIT WITH SOURCE AS (
+                 INSERT INTO debit_copy SELECT id, amount FROM debit; INSERT INTO credit_copy SELECT id, amount FROM credit)",
+        )
+        .unwrap();
+}
+
+#[test]
+fn marked_child_that_is_killed() {
+    let Some(directory) = std::env::var_os(MARKED_CHILD) else { return };
+    let path = Path::new(&directory);
+    let database = Database::open(path.join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    if rows(&mut session, "SHOW TOPOLOGIES").is_empty() {
+        create_marked(&mut session, path);
+    }
+    std::fs::write(path.join("ready"), "").unwrap();
+    std::thread::sleep(Duration::from_secs(60));
+}
+
+#[test]
+fn marked_transactions_of_two_sources_are_there_in_both_over_kills_and_stops() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    // The same transactions as those with a file of marks have.
+    let mut lines = TABLES.map(|_| "tx,last,id,amount\n".to_owned());
+    for number in 0..2000_u64 {
+        for (lines, parts) in lines.iter_mut().zip([1 + number % 3, 1]) {
+            for part in 0..parts {
+                writeln!(lines, "{number},,{},{}", number * 10 + part, 6 / parts).unwrap();
+            }
+            writeln!(lines, "{number},true,,").unwrap();
+        }
+    }
+    for (table, lines) in TABLES.iter().zip(&lines) {
+        append(&path.join(format!("{table}.csv")), lines);
+    }
+    for kill in 1..=4 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "source_transactions::marked_child_that_is_killed"])
+            .env(MARKED_CHILD, path)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        while !path.join("ready").exists() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        std::fs::remove_file(path.join("ready")).unwrap();
+        std::thread::sleep(Duration::from_millis(17 * kill));
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+    let database = Database::open(path.join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    for _ in 0..5 {
+        check(&mut session);
+        session.execute("ALTER TOPOLOGY bank PAUSE").unwrap();
+        check(&mut session);
+        session.execute("ALTER TOPOLOGY bank RESUME").unwrap();
+    }
+    wait_for_transactions(&mut session, 2000);
+}
+
+#[test]
+fn marks_that_do_not_fit_are_refused() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let source = |name: &str, options: &str| {
+        format!(
+            "CREATE SOURCE {name} (tx INT, last BOOLEAN, n INT) WITH (connector = 'generator', rows = 3{options})"
+        )
+    };
+    session.execute(&source("plain", "")).unwrap();
+    session.execute(&source("with_id", ", transaction_id = 'tx'")).unwrap();
+    session.execute(&source("with_end", ", transaction_end = 'last'")).unwrap();
+    session.execute(&source("with_end_too", ", transaction_end = 'last'")).unwrap();
+    session.execute("CREATE TABLE t (n INT, tx INT)").unwrap();
+    let topology = |clauses: &str, sources: &[&str]| {
+        let steps: Vec<String> =
+            sources.iter().map(|source| format!("INSERT INTO t SELECT n, tx FROM {source}")).collect();
+        format!("CREATE TOPOLOGY x {clauses} AS ({})", steps.join("; "))
+    };
+    let led = |by: &str| format!("COMMIT WITH SOURCE WITH (leader = '{by}')");
+    for (sql, code, expected) in [
+        (
+            source("s", ", transaction_id = 'id'"),
+            "42703",
+            "column \"id\" that marks transactions does not exist",
+        ),
+        (source("s", ", transaction_end = 'tx'"), "42804", "is INT, not BOOLEAN"),
+        (topology("", &["with_id"]), "0A000", "COMMIT WITH SOURCE is the boundary"),
+        (topology("COMMIT WITH SOURCE", &["with_id", "plain"]), "0A000", "\"plain\" marks no transactions"),
+        (
+            topology("COMMIT WITH SOURCE", &["with_id", "with_end"]),
+            "0A000",
+            "only one has ids of transactions",
+        ),
+        (topology("COMMIT WITH SOURCE", &["with_end", "with_end_too"]), "0A000", "has no \"transaction_id\""),
+        (topology("WITH (leader = 'plain')", &["plain"]), "0A000", "without COMMIT WITH SOURCE"),
+        (
+            topology(&led("plain"), &["plain", "with_id"]),
+            "0A000",
+            "\"plain\" leads, and marks no transactions",
+        ),
+        (topology(&led("with_id"), &["with_end"]), "22023", "invalid value for option \"leader\""),
+    ] {
+        let error = session.execute(&sql).unwrap_err();
+        assert!(error.to_string().contains(expected), "{sql}: {error}");
+        assert_eq!(sqlstate(&error), code, "{error}");
+    }
+    session.execute(&topology(&led("with_id"), &["with_id", "plain"])).unwrap();
+    wait_for_end(&mut session, "x");
+    assert_eq!(rows(&mut session, "SELECT count(*) >= 3 FROM t"), [["true"]]);
+    let explained = rows(&mut session, "EXPLAIN TOPOLOGY x").concat();
+    assert_eq!(explained[0], "Topology x, commit with source, led by source with_id");
 }

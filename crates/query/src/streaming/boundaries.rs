@@ -6,11 +6,12 @@
 //! | EVERY n ROWS, several | at the least number |
 //! | EVERY INTERVAL, several | after the shortest |
 //! | ON WINDOW CLOSE [OF stream] | before the row that closes a window, of that stream if it is named; with the others whichever comes first |
-//! | WITH SOURCE | at the marks of the sources, which are in one file; no other boundary is beside it, and those sources have no other |
+//! | WITH SOURCE | at the marks of the sources, which are in one file, or in their rows, or of one that leads; no other boundary is beside it, and those sources have no other |
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::CommitBoundary;
-use crate::streaming::options::interval;
+use crate::streaming::connectors::SourceMarks;
+use crate::streaming::options::{interval, invalid};
 use crate::streaming::steps::PlannedTopology;
 use entresol_streams::{Boundary, TopologyBuilder};
 use std::time::Duration;
@@ -83,31 +84,23 @@ impl Boundaries {
         Ok(found)
     }
 
-    /// Refuses COMMIT WITH SOURCE if a source marks no transactions, or others mark them elsewhere; and any other boundary of a
-    /// source that marks some, whose positions are behind its marks.
-    pub(crate) fn check_sources(&self, planned: &PlannedTopology) -> Result<()> {
-        let marks = || planned.sources.iter().map(|(name, source)| (name, source.transactions()));
-        if self.boundary != Boundary::Punctuated {
-            return match marks().find(|(_, marks)| marks.is_some()) {
+    /// Refuses COMMIT WITH SOURCE if a source marks no transactions, or others mark them elsewhere, unless one leads; and any other
+    /// boundary of a source that marks some, whose positions are behind its marks.
+    pub(crate) fn check_sources(&self, planned: &PlannedTopology, leader: Option<&str>) -> Result<()> {
+        let marks: Vec<(&str, SourceMarks<'_>)> =
+            planned.sources.iter().map(|(name, source)| (name.as_str(), source.marks())).collect();
+        match (self.boundary == Boundary::Punctuated, leader) {
+            (true, None) => check_aligned(&marks),
+            (true, Some(leader)) => check_leader(&marks, leader),
+            (false, Some(_)) => {
+                Err(Error::unsupported("option \"leader\" of a topology without COMMIT WITH SOURCE"))
+            }
+            (false, None) => match marks.iter().find(|(_, marks)| *marks != SourceMarks::None) {
                 None => Ok(()),
                 Some((name, _)) => Err(Error::unsupported(format!(
                     "source \"{name}\" marks transactions: COMMIT WITH SOURCE is the boundary of its topologies"
                 ))),
-            };
-        }
-        if let Some((name, _)) = marks().find(|(_, marks)| marks.is_none()) {
-            return Err(Error::unsupported(format!(
-                "COMMIT WITH SOURCE: source \"{name}\" marks no transactions; there are EVERY n ROWS, EVERY INTERVAL '...' and ON \
-                 WINDOW CLOSE, and the option \"transactions\" of FORMAT DEBEZIUM"
-            )));
-        }
-        let first = marks().next();
-        match first.and_then(|(one, file)| Some((one, marks().find(|(_, other)| *other != file)?))) {
-            None => Ok(()),
-            Some((one, (other, _))) => Err(Error::unsupported(format!(
-                "COMMIT WITH SOURCE of sources with other transactions: \"{one}\" and \"{other}\" have different files in the \
-                 option \"transactions\""
-            ))),
+            },
         }
     }
 
@@ -121,6 +114,52 @@ impl Boundaries {
             Some(interval) => builder.commit_interval(interval),
             None => builder,
         }
+    }
+}
+
+/// Checks that all sources mark the same transactions.
+fn check_aligned(marks: &[(&str, SourceMarks<'_>)]) -> Result<()> {
+    if let Some((name, _)) = marks.iter().find(|(_, marks)| *marks == SourceMarks::None) {
+        return Err(Error::unsupported(format!(
+            "COMMIT WITH SOURCE: source \"{name}\" marks no transactions; there are EVERY n ROWS, EVERY INTERVAL '...' and ON \
+             WINDOW CLOSE, and the options \"transactions\" of FORMAT DEBEZIUM, \"transaction_id\" and \"transaction_end\" of a \
+             source, and \"leader\" of a topology"
+        )));
+    }
+    let [first, others @ ..] = marks else { return Ok(()) };
+    if let Some(other) = others.iter().find(|other| other.1 != first.1) {
+        return Err(Error::unsupported(format!(
+            "COMMIT WITH SOURCE of sources with other transactions: \"{}\" and \"{}\" have different files in the option \
+             \"transactions\", or only one has ids of transactions in its rows",
+            first.0, other.0
+        )));
+    }
+    if first.1 == SourceMarks::Columns(false) && !others.is_empty() {
+        return Err(Error::unsupported(format!(
+            "COMMIT WITH SOURCE of several sources, of which \"{}\" has no \"transaction_id\": the option \"leader\" of the \
+             topology names the source whose transactions they are",
+            first.0
+        )));
+    }
+    Ok(())
+}
+
+/// Checks that the source that leads marks transactions, and that no position of another is within one.
+fn check_leader(marks: &[(&str, SourceMarks<'_>)], leader: &str) -> Result<()> {
+    match marks.iter().find(|(name, _)| *name == leader) {
+        None => return Err(invalid("leader", leader)),
+        Some((_, SourceMarks::None)) => {
+            return Err(Error::unsupported(format!("source \"{leader}\" leads, and marks no transactions")));
+        }
+        Some(_) => {}
+    }
+    let has_file =
+        |other: &&(&str, SourceMarks<'_>)| other.0 != leader && matches!(other.1, SourceMarks::File(_));
+    match marks.iter().find(has_file) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::unsupported(format!(
+            "source \"{name}\" with a file of transactions beside \"{leader}\", which leads: its events belong together"
+        ))),
     }
 }
 

@@ -7,42 +7,34 @@
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `seed` (other values), `<column>.cardinality`, `<column>.max` |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
-//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
+//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON, and PARQUET of files; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
 //! a PRIMARY KEY that change (`timestamp_unit` of numbers that are timestamps; of files of DEBEZIUM `transactions`, the file of
 //! transaction marks, and `collection`, the name in it); options of the format may stand in parentheses behind it. All: `future_limit`
-//! (a day): an event time further ahead of the clock closes no window.
+//! (a day): an event time further ahead of the clock closes no window; of FORMAT PLAIN `transaction_id` and `transaction_end`, columns
+//! that say where transactions end.
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
 use crate::parser::own::streaming::{CreateSource, Encoding};
+use crate::streaming::generated_rows::{Generator, rows_per_second, start_us};
 use crate::streaming::names::interval_of;
 use crate::streaming::options::{StreamOptions, interval, invalid};
-use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
+use crate::streaming::parquet_source::ParquetSource;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use entresol_memory::MemoryBudget;
 use entresol_streams::{
-    ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, GeneratorSource,
-    IncludedColumns, IncludingSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION, TcpEndpoint,
-    TcpSource, TransactionSource, mixed,
+    ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, IncludedColumns,
+    IncludingSource, MarkedSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION, TcpEndpoint,
+    TcpSource, TransactionColumns, TransactionSource,
 };
-use entresol_tables::{
-    Catalog, Column, ColumnBuilder, DataType, Error as TableError, Interval, Schema, Table, Value,
-    arrow_schema, change_columns, interval,
-};
-use std::ops::Range;
+use entresol_tables::{Catalog, Column, DataType, Error as TableError, Schema, Table, change_columns};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 const FUTURE_LIMIT: Duration = Duration::from_secs(24 * 60 * 60);
-/// 2026-01-01 00:00:00 in microseconds.
-const START_US: i64 = 1_767_225_600_000_000;
-const STEP: Duration = Duration::from_secs(1);
-/// Distinct values of a generated column, and the end of generated doubles.
-const CARDINALITY: u64 = 100;
-const MAX: f64 = 100.0;
 const NEXMARK_EVENTS_PER_SECOND_MAX: u64 = 1_000_000_000;
-const UTC: &str = "UTC";
 
 /// Source as it was created.
 #[derive(Debug, Clone)]
@@ -57,6 +49,8 @@ pub(crate) struct SourceDefinition {
     pub(crate) rejects: Option<String>,
     /// Key of the rows, if they change.
     pub(crate) key: Option<Vec<String>>,
+    /// Columns that mark transactions.
+    marks: Option<TransactionColumns>,
     connector: Connector,
 }
 
@@ -66,6 +60,16 @@ pub(crate) struct EventTime {
     pub(crate) column: usize,
     pub(crate) lateness: Duration,
     pub(crate) future_limit: Duration,
+}
+
+/// Marks of the transactions of a source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceMarks<'s> {
+    None,
+    /// File of the marks of all sources.
+    File(&'s str),
+    /// Columns of its rows; true if transactions have ids.
+    Columns(bool),
 }
 
 #[derive(Debug, Clone)]
@@ -81,6 +85,11 @@ enum Connector {
         tails: bool,
         /// Marks of the transactions of its changes.
         transactions: Option<TransactionMarks>,
+    },
+    /// Parquet files.
+    Parquet {
+        path: PathBuf,
+        tails: bool,
     },
     Tcp {
         endpoint: TcpEndpoint,
@@ -101,8 +110,8 @@ pub(crate) enum SourcePositions {
     Rows { rows: Option<u64> },
     /// Bytes of a file behind its lines.
     File { path: PathBuf, is_csv: bool },
-    /// Positions in several files.
-    Files,
+    /// The beginning alone, for this reason.
+    Beginning(&'static str),
     /// None, for this reason.
     None(&'static str),
 }
@@ -113,19 +122,6 @@ struct TransactionMarks {
     path: String,
     /// Name of the source's data in them.
     collection: Option<String>,
-}
-
-#[derive(Debug, Clone)]
-struct Generator {
-    rows: u64,
-    rows_per_second: Option<u64>,
-    start_us: i64,
-    step_us: i64,
-    /// Number that all values are mixed with; 0 is none.
-    seed: u64,
-    /// Per column.
-    cardinalities: Vec<u64>,
-    maxima: Vec<f64>,
 }
 
 impl SourceDefinition {
@@ -183,9 +179,10 @@ impl SourceDefinition {
                 return Err(Error::coded("22023", message));
             }
         };
+        let marks = transaction_columns(&mut options, (create.encoding, declared))?;
         options.end()?;
         let included = create.included.iter().map(|(included, _)| *included).collect();
-        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, key, connector })
+        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, key, marks, connector })
     }
 
     /// Source of the logged changes of a table, which another topology or a client writes.
@@ -200,6 +197,7 @@ impl SourceDefinition {
             idle_timeout: None,
             rejects: None,
             key: None,
+            marks: None,
             connector: Connector::Changes { catalog: Arc::clone(catalog), table: Arc::clone(table) },
         })
     }
@@ -217,16 +215,21 @@ impl SourceDefinition {
         if self.key.is_some() {
             return SourcePositions::None("whose rows change: those that are there follow from all changes");
         }
+        if self.marks() != SourceMarks::None {
+            return SourcePositions::None("with marks of transactions, in the middle of which it would be");
+        }
         match &self.connector {
             Connector::Changes { .. } => SourcePositions::None("that is the change log of a table"),
             Connector::Tcp { .. } => SourcePositions::None("of connections, which cannot be read again"),
-            Connector::File { transactions: Some(_), .. } => {
-                SourcePositions::None("with marks of transactions, in the middle of which it would be")
-            }
+            Connector::Parquet { .. } => SourcePositions::Beginning(
+                "of Parquet files, which have no lines: SEEK TO BEGINNING reads all of them again",
+            ),
             Connector::File { path, format, .. } => {
                 let name = path.file_name().map(|name| name.to_string_lossy()).unwrap_or_default();
                 if name.contains(['*', '?']) {
-                    return SourcePositions::Files;
+                    return SourcePositions::Beginning(
+                        "of several files, each of which has its own: SEEK TO BEGINNING reads all of them again",
+                    );
                 }
                 let is_csv = matches!(format, FileFormat::Csv { .. });
                 SourcePositions::File { path: path.clone(), is_csv }
@@ -238,22 +241,23 @@ impl SourceDefinition {
         }
     }
 
-    /// File that says where transactions end, if there is one.
-    pub(crate) fn transactions(&self) -> Option<&str> {
-        match &self.connector {
-            Connector::File { transactions: Some(marks), .. } => Some(&marks.path),
-            Connector::Changes { .. }
-            | Connector::File { .. }
-            | Connector::Tcp { .. }
-            | Connector::Generator(_)
-            | Connector::Nexmark { .. } => None,
+    /// Marks of its transactions.
+    pub(crate) fn marks(&self) -> SourceMarks<'_> {
+        match (&self.connector, &self.marks) {
+            (Connector::File { transactions: Some(marks), .. }, _) => SourceMarks::File(&marks.path),
+            (_, Some(columns)) => SourceMarks::Columns(columns.id.is_some()),
+            (_, None) => SourceMarks::None,
         }
     }
 
-    /// The source itself.
-    pub(crate) fn source(&self) -> Box<dyn Source> {
+    /// The source itself, by its name; what it reads ahead takes memory of a budget.
+    pub(crate) fn source(&self, name: &str, memory: Option<&Arc<MemoryBudget>>) -> Box<dyn Source> {
         let (declared, included) = self.columns.split_at(self.columns.len() - self.included.len());
-        let source = self.declared_source(declared);
+        let source = self.declared_source(declared, (name, memory));
+        let source: Box<dyn Source> = match &self.marks {
+            Some(marks) => Box::new(MarkedSource::new(source, marks)),
+            None => source,
+        };
         if included.is_empty() {
             return source;
         }
@@ -262,7 +266,11 @@ impl SourceDefinition {
     }
 
     /// Source of the declared columns.
-    fn declared_source(&self, columns: &[Column]) -> Box<dyn Source> {
+    fn declared_source(
+        &self,
+        columns: &[Column],
+        (name, memory): (&str, Option<&Arc<MemoryBudget>>),
+    ) -> Box<dyn Source> {
         match &self.connector {
             Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
             Connector::File { path, format, tails, transactions } => {
@@ -274,6 +282,12 @@ impl SourceDefinition {
                         Box::new(TransactionSource::new(files, path, collection.clone(), *tails))
                     }
                 }
+            }
+            Connector::Parquet { path, tails } => {
+                let (name, columns, memory) = (name.to_owned(), columns.to_vec(), memory.cloned());
+                let format = ParquetSource { name, columns: columns.clone(), memory };
+                let files = FilesSource::of_batches(path, columns, Arc::new(format));
+                Box::new(if *tails { files.tail() } else { files })
             }
             Connector::Tcp { endpoint, format, acknowledges } => {
                 let source = TcpSource::new(endpoint.clone(), columns.to_vec(), format.clone());
@@ -295,24 +309,6 @@ fn paced(source: Box<dyn Source>, rows_per_second: Option<u64>) -> Box<dyn Sourc
     match rows_per_second {
         Some(rate) => Box::new(PacedSource::new(source, rate)),
         None => source,
-    }
-}
-
-/// Rate of the option `rows_per_second`.
-fn rows_per_second(options: &mut StreamOptions) -> Result<Option<u64>> {
-    let rate = options.parsed("rows_per_second")?;
-    if rate == Some(0) {
-        return Err(invalid("rows_per_second", "0"));
-    }
-    Ok(rate)
-}
-
-/// Microseconds of the option `start`, a timestamp.
-fn start_us(options: &mut StreamOptions) -> Result<Option<i64>> {
-    let Some(start) = options.take("start") else { return Ok(None) };
-    match Column::new("start", DataType::Timestamp).parse(&start) {
-        Ok(Value::Timestamp(start_us)) => Ok(Some(start_us)),
-        _ => Err(invalid("start", &start)),
     }
 }
 
@@ -352,6 +348,9 @@ impl Connector {
             return Err(Error::unsupported(format!(
                 "wildcards in the folder {folder}: only in the file's name"
             )));
+        }
+        if let (Some(Encoding::Parquet), _) = encoding {
+            return Ok(Connector::Parquet { path, tails: options.parsed("tail")?.unwrap_or(false) });
         }
         let mut format = file_format(options, encoding)?;
         let transactions = match &mut format {
@@ -408,6 +407,37 @@ fn transaction_marks(options: &mut StreamOptions, data: &Path) -> Result<Option<
         return Err(invalid("transactions", &path));
     }
     Ok(Some(TransactionMarks { path, collection: options.take("collection") }))
+}
+
+/// Columns of the options `transaction_id` and `transaction_end`.
+fn transaction_columns(
+    options: &mut StreamOptions,
+    (encoding, columns): (Option<Encoding>, &[Column]),
+) -> Result<Option<TransactionColumns>> {
+    let marks =
+        TransactionColumns { id: options.take("transaction_id"), end: options.take("transaction_end") };
+    if marks == TransactionColumns::default() {
+        return Ok(None);
+    }
+    if matches!(encoding, Some(Encoding::Changes(_))) {
+        return Err(Error::unsupported(
+            "columns that mark transactions of FORMAT UPSERT and DEBEZIUM, of which the option \"transactions\" names a file of marks",
+        ));
+    }
+    let column = |name: &String| {
+        let message = || format!("column \"{name}\" that marks transactions does not exist");
+        columns.iter().find(|column| column.name == *name).ok_or_else(|| Error::coded("42703", message()))
+    };
+    marks.id.as_ref().map(column).transpose()?;
+    let end = marks.end.as_ref().map(column).transpose()?;
+    if let Some(end) = end.filter(|end| end.data_type != DataType::Boolean) {
+        let message = format!(
+            "column \"{}\" that marks ends of transactions is {}, not BOOLEAN",
+            end.name, end.data_type
+        );
+        return Err(Error::coded("42804", message));
+    }
+    Ok(Some(marks))
 }
 
 /// Key of a source's rows; its columns become NOT NULL. Only rows that change have one.
@@ -475,111 +505,10 @@ pub(crate) fn file_format(
             };
             return Ok(FileFormat::Changes(format));
         }
+        Some(Encoding::Parquet) => return Err(Error::unsupported("ENCODE PARQUET of anything but files")),
         Some(Encoding::Csv) | None => {}
     }
     let delimiter = options.take("delimiter").unwrap_or_else(|| ",".to_owned());
     let [separator] = delimiter.as_bytes() else { return Err(invalid("delimiter", &delimiter)) };
     Ok(FileFormat::Csv { separator: *separator, null: options.take("null").unwrap_or_default() })
-}
-
-impl Generator {
-    fn new(columns: &[Column], options: &mut StreamOptions) -> Result<Generator> {
-        let step = options.interval("step")?.unwrap_or(STEP);
-        let mut generator = Generator {
-            rows: options.parsed("rows")?.unwrap_or(u64::MAX),
-            rows_per_second: rows_per_second(options)?,
-            start_us: start_us(options)?.unwrap_or(START_US),
-            step_us: i64::try_from(step.as_micros()).unwrap_or(i64::MAX),
-            seed: options.parsed("seed")?.map_or(0, |seed: u64| if seed == 0 { 0 } else { mixed(seed) }),
-            cardinalities: Vec::new(),
-            maxima: Vec::new(),
-        };
-        for column in columns {
-            let cardinality = options.parsed(&format!("{}.cardinality", column.name))?.unwrap_or(CARDINALITY);
-            if cardinality == 0 {
-                return Err(invalid(&format!("{}.cardinality", column.name), "0"));
-            }
-            generator.cardinalities.push(cardinality);
-            generator.maxima.push(options.parsed(&format!("{}.max", column.name))?.unwrap_or(MAX));
-        }
-        Ok(generator)
-    }
-
-    fn source(self, columns: &[Column]) -> Box<dyn Source> {
-        let schema = arrow_schema(columns, UTC);
-        let declared = columns.to_vec();
-        Box::new(GeneratorSource::batches(columns.to_vec(), move |first, tuples_max| {
-            let range = first.min(self.rows)..self.rows.min(first.saturating_add(tuples_max as u64));
-            let rows = (range.end - range.start) as usize;
-            let columns = declared.iter().zip(schema.fields()).enumerate().map(|(at, (column, field))| {
-                if let Some(array) = self.array(column, at, range.clone()) {
-                    return array;
-                }
-                let mut builder = ColumnBuilder::new(column.data_type, field.data_type(), rows);
-                range.clone().for_each(|n| self.push(&mut builder, column, at, n));
-                builder.finish()
-            });
-            let columns = columns.collect();
-            datafusion::arrow::array::RecordBatch::try_new(Arc::clone(&schema), columns)
-                .expect("the arrays are of the columns")
-        }))
-    }
-
-    /// Array of a column of one of the usual types.
-    fn array(&self, column: &Column, at: usize, rows: Range<u64>) -> Option<ArrayRef> {
-        let seed = self.seed;
-        let random = move |n: u64| mixed(n ^ seed ^ ((at as u64 + 1) << 56));
-        let (cardinality, max) = (self.cardinalities[at], self.maxima[at]);
-        Some(match column.data_type {
-            DataType::Int => Arc::new(Int32Array::from_iter_values(
-                rows.map(|n| (random(n) % cardinality % i32::MAX as u64) as i32),
-            )),
-            DataType::Double => Arc::new(Float64Array::from_iter_values(rows.map(|n| part(random(n)) * max))),
-            DataType::Timestamp => {
-                Arc::new(TimestampMicrosecondArray::from_iter_values(rows.map(|n| self.time_us(n))))
-            }
-            _ => return None,
-        })
-    }
-
-    fn time_us(&self, n: u64) -> i64 {
-        self.start_us.saturating_add(self.step_us.saturating_mul(n as i64))
-    }
-
-    /// Adds the value of a column in row number `n`.
-    fn push(&self, builder: &mut ColumnBuilder, column: &Column, at: usize, n: u64) {
-        let random = mixed(n ^ self.seed ^ ((at as u64 + 1) << 56));
-        let number = random % self.cardinalities[at];
-        let time_us = self.time_us(n);
-        const DAY_US: i64 = 86_400_000_000;
-        builder.push(&match column.data_type {
-            DataType::Boolean => Value::Boolean(random & 1 == 1),
-            DataType::SmallInt => Value::Int((number % i16::MAX as u64) as i32),
-            DataType::Int => Value::Int((number % i32::MAX as u64) as i32),
-            DataType::BigInt => Value::BigInt((number % i64::MAX as u64) as i64),
-            DataType::Real | DataType::Double => {
-                let value = part(random) * self.maxima[at];
-                Value::Double(if column.data_type == DataType::Real {
-                    f64::from(value as f32)
-                } else {
-                    value
-                })
-            }
-            DataType::Decimal { precision, .. } => {
-                Value::Decimal(i128::from(number) % 10_i128.pow(u32::from(precision)))
-            }
-            DataType::Date => Value::Date(time_us.div_euclid(DAY_US) as i32),
-            DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(time_us),
-            DataType::Interval => {
-                let micros = (number % interval::MICROS_MAX as u64) as i64;
-                Interval::new(0, 0, micros).map_or(Value::Null, Value::Interval)
-            }
-            DataType::Varchar => return builder.push_text(&format!("{} {number}", column.name)),
-        });
-    }
-}
-
-/// Part of one: from 0 to below 1.
-fn part(random: u64) -> f64 {
-    (random >> 11) as f64 / (1_u64 << 53) as f64
 }

@@ -23,7 +23,10 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let create = parse(&stored(session, name, StreamObject::Topology)?.text)?;
     let planned = steps::plan(session, &create).await?;
     let level = if create.isolation == Isolation::Serializable { ", serializable" } else { "" };
-    let mut lines = vec![format!("Topology {name}, {}{level}", boundaries_text(&create.boundaries))];
+    let leader = create.options.iter().find(|(option, _)| option == "leader");
+    let leader = leader.map_or_else(String::new, |(_, leader)| format!(", led by source {leader}"));
+    let boundaries = boundaries_text(&create.boundaries);
+    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}")];
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, translated) =
         translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;

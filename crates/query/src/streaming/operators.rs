@@ -511,7 +511,8 @@ impl<'t> Translator<'t> {
         }
         let source = self.planned.sources.get(name);
         let source = source.ok_or_else(|| Error::Internal(format!("{name} is no source")))?;
-        let mut stream = self.builder.source(name, source.source());
+        let memory = self.catalog.context().pool().memory();
+        let mut stream = self.builder.source(name, source.source(name, memory));
         if let Some(at) = source.event_time {
             stream = stream.event_time(&source.columns[at.column].name);
         }

@@ -4,8 +4,8 @@
 //! | --- | --- |
 //! | generator, nexmark | number of rows before the next one |
 //! | one file | byte behind a line |
-//! | several files | the beginning alone |
-//! | connections, changes of rows by their key, files with marks of transactions | none |
+//! | several files, Parquet files | the beginning alone |
+//! | connections, changes of rows by their key, sources with marks of transactions | none |
 //!
 //! Rows are read again, or are not read: what the topology has written and its state stay. The position of each
 //! topology is changed in a transaction of its own; a crash leaves it changed for some, and the statement can be
@@ -70,9 +70,7 @@ fn position_of(
     match (positions, target) {
         (SourcePositions::None(reason), _) => refused(reason),
         (_, SeekTarget::Beginning | SeekTarget::Position(0)) => Ok((Position::default(), None)),
-        (SourcePositions::Files, SeekTarget::Position(_)) => {
-            refused("of several files, each of which has its own: SEEK TO BEGINNING reads all of them again")
-        }
+        (SourcePositions::Beginning(reason), SeekTarget::Position(_)) => refused(reason),
         (SourcePositions::Rows { rows }, SeekTarget::Position(offset)) => {
             if rows.is_some_and(|rows| offset > rows) {
                 let rows = rows.unwrap_or_default();

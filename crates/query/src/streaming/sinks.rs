@@ -2,7 +2,7 @@
 //!
 //! | connector | options |
 //! | --- | --- |
-//! | `file` | `path`: each row exactly once |
+//! | `file` | `path`: each row exactly once; of ENCODE PARQUET in files that are rolled ([`super::parquet_sink`]) |
 //! | `tcp` | `connect` (`host:port`): each row at least once |
 //!
 //! All: `durability` of the topology; of CSV `delimiter` (comma), `null` (a string that means NULL); of FORMAT UPSERT and DEBEZIUM
@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::parser::own::streaming::{Encoding, SinkClause};
 use crate::streaming::connectors::file_format;
 use crate::streaming::options::StreamOptions;
+use crate::streaming::parquet_sink::ParquetSink;
 use entresol_streams::{Envelope, FileFormat, Stream};
 use entresol_tables::Table;
 
@@ -20,7 +21,7 @@ use entresol_tables::Table;
 #[derive(Debug, Clone)]
 pub(crate) struct SinkDefinition {
     target: SinkTarget,
-    format: FileFormat,
+    format: SinkFormat,
     /// Relation behind FROM.
     from: Option<String>,
 }
@@ -29,6 +30,12 @@ pub(crate) struct SinkDefinition {
 enum SinkTarget {
     File(String),
     Tcp(String),
+}
+
+#[derive(Debug, Clone)]
+enum SinkFormat {
+    Lines(FileFormat),
+    Parquet(ParquetSink),
 }
 
 impl SinkDefinition {
@@ -49,8 +56,13 @@ impl SinkDefinition {
             _ => None,
         };
         let key: Vec<String> = key.iter().flat_map(|key| key.split(',')).map(column_of_list).collect();
-        let format = file_format(&mut options, (clause.encoding, Some(&key)))?;
-        if let FileFormat::Changes(changes) = &format
+        let format = match (&target, clause.encoding) {
+            (SinkTarget::File(_), Some(Encoding::Parquet)) => {
+                SinkFormat::Parquet(ParquetSink::new(&mut options)?)
+            }
+            (_, encoding) => SinkFormat::Lines(file_format(&mut options, (encoding, Some(&key)))?),
+        };
+        if let SinkFormat::Lines(FileFormat::Changes(changes)) = &format
             && changes.timestamp_unit_ns.is_some()
         {
             let message = format!("unrecognized option \"timestamp_unit\" of sink \"{name}\"");
@@ -70,7 +82,7 @@ impl SinkDefinition {
 
     /// Returns true if its lines are changes, which may take rows back.
     pub(crate) fn has_changes(&self) -> bool {
-        matches!(self.format, FileFormat::Changes(_))
+        matches!(self.format, SinkFormat::Lines(FileFormat::Changes(_)))
     }
 
     /// Sends a stream there. `logged` is the table whose logged changes it has, `replaced` its columns by which results
@@ -81,7 +93,13 @@ impl SinkDefinition {
         logged: Option<&Table>,
         replaced: Option<Vec<String>>,
     ) -> Result<()> {
-        let mut format = self.format.clone();
+        let mut format = match (&self.format, &self.target) {
+            (SinkFormat::Lines(format), _) => format.clone(),
+            (SinkFormat::Parquet(files), SinkTarget::File(path)) => return files.attach(stream, path),
+            (SinkFormat::Parquet(_), SinkTarget::Tcp(_)) => {
+                return Err(Error::Internal("Parquet over a connection".to_owned()));
+            }
+        };
         if let FileFormat::Changes(changes) = &mut format {
             let logged = logged.map(Table::schema);
             changes.logged_columns = logged.map(|schema| schema.visible_columns().len());

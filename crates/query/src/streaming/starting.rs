@@ -122,6 +122,7 @@ pub(crate) fn translated(
         Some(other) => return Err(invalid("merge", other)),
     };
     StateTtl::take(&mut options)?;
+    let leader = options.take("leader");
     let threads = parallelism::take(&mut options, &create.boundaries)?;
     options.end()?;
     let on_error = match create.on_error {
@@ -130,7 +131,7 @@ pub(crate) fn translated(
         ErrorClause::Skip => OnError::Skip,
     };
     let boundaries = boundaries::Boundaries::of(&create.boundaries)?;
-    boundaries.check_sources(planned)?;
+    boundaries.check_sources(planned, leader.as_deref())?;
     let builder = Topology::builder(&create.name, catalog)
         .durability(durability)
         .isolation(create.isolation)
@@ -141,6 +142,9 @@ pub(crate) fn translated(
     let mut builder = boundaries.set(builder);
     if let Some(table) = &create.errors_into {
         builder = builder.errors_into(table);
+    }
+    if let Some(leader) = &leader {
+        builder = builder.leader(leader);
     }
     let translated = translate(&create.name, catalog, &builder, planned)?;
     if let Some(stream) = &boundaries.window_of {

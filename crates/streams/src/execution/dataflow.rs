@@ -114,6 +114,11 @@ impl Dataflow {
         self.nodes.iter().filter_map(|node| node.operator.as_ref()).any(|operator| operator.is_due(now))
     }
 
+    /// Tells all operators that the next commit is the last one of the run.
+    pub(crate) fn ending(&mut self) {
+        self.nodes.iter_mut().filter_map(|node| node.operator.as_mut()).for_each(|node| node.ending());
+    }
+
     /// Number of tuples that were left out and wait for the commit to be stored.
     pub(crate) fn skipped_pending(&self) -> usize {
         self.skipped.as_ref().map_or(0, SkippedTuples::pending)

@@ -15,7 +15,8 @@
 //! - Where sources mark transactions ([`Boundary::Punctuated`]), each has a part in every transaction: it is
 //!   complete when all sources have marked theirs. A source that has is not read until then, and one whose
 //!   part is aborted, or is not complete when the source begins another or ends, dooms the transaction. Where sources
-//!   name transactions, parts of different ones are an error.
+//!   name transactions, parts of different ones are an error. Where one source leads, the others have no parts of their own: their
+//!   tuples are of the transaction that the leader marks next, and with it they end.
 //! - A transaction is *doomed* once it contains tuples that cannot be processed (with [`OnError::Abort`]):
 //!   the rest of its tuples is skipped, so that the complete transaction is dropped.
 //! - A dropped transaction's tuples count as processed: the next commit stores a position after them. If
@@ -215,6 +216,7 @@ impl Executor {
                 FeedElement::Ended(source) => self.ended(source)?,
                 FeedElement::Idle => self.idle()?,
                 FeedElement::End => {
+                    self.dataflow.ending();
                     self.commit()?;
                     // Results that waited for an interval, a part in each transaction.
                     while !stop.load(Ordering::Relaxed) && self.commit_due()? {}
@@ -233,15 +235,14 @@ impl Executor {
     }
 
     /// Ends the open transaction at a stop. One whose end is not marked yet comes again: its tuples are not stored as
-    /// dropped, as the positions behind them would be in the middle of it.
+    /// dropped, as the positions behind them would be in the middle of it. So may those be of a source whose part has no tuples.
     fn finish_open(&mut self) -> Result<()> {
-        match self.settings.boundary {
-            Boundary::Punctuated if !self.epoch.is_empty() => {
-                self.dropped = None;
-                self.drop_transaction()
-            }
-            _ => self.commit(),
+        if self.settings.boundary == Boundary::Punctuated {
+            self.dropped = None;
+            return if self.epoch.is_empty() { Ok(()) } else { self.drop_transaction() };
         }
+        self.dataflow.ending();
+        self.commit()
     }
 
     fn check_rejects(&mut self) -> Result<()> {
@@ -402,6 +403,11 @@ impl Executor {
     fn punctuation(&mut self, source: usize, punctuation: Punctuation) -> Result<()> {
         let is_marked = self.settings.boundary == Boundary::Punctuated;
         match punctuation {
+            Punctuation::Begin | Punctuation::Commit | Punctuation::Abort
+                if is_marked && !self.feed.marks(source) =>
+            {
+                Ok(())
+            }
             // A part begins with its first tuple; the open one before it was not marked complete.
             Punctuation::Begin if is_marked && self.open_parts[source] => self.mark(source, false),
             Punctuation::Begin if is_marked => Ok(()),
@@ -482,11 +488,13 @@ impl Executor {
     /// Closes the windows of a source that has ended, in a transaction that ends with it.
     fn ended(&mut self, source: usize) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated {
-            if std::mem::take(&mut self.open_parts[source]) {
+            if std::mem::take(&mut self.open_parts[source]) && self.feed.marks(source) {
                 self.doom()?;
             }
             self.ended.push(source);
-            return self.finish_marked();
+            self.finish_marked()?;
+            self.feed.end_with_leader();
+            return Ok(());
         }
         if self.epoch.doomed {
             self.drop_transaction()?;

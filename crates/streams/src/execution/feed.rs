@@ -3,6 +3,7 @@
 //! - Tuples are peeked first ([`Feed::peek`]) and consumed later ([`Feed::take`]), so that the executor can
 //!   end a transaction between any two of them; a source's position advances with the tuples consumed.
 //! - At most one batch of each source is buffered.
+//! - Where a source leads, its marks alone end transactions ([`Feed::marks`]); when it ends, nothing more is read of the others.
 //! - By event time, the source with the earliest next tuple comes first; a source without tuples blocks all
 //!   others until it has some, or has ended.
 
@@ -27,6 +28,8 @@ const BATCH_TUPLES_MAX: usize = 1 << 20;
 
 pub(crate) struct Feed {
     sources: Vec<FeedSource>,
+    /// Source whose marks are those of all.
+    leader: Option<usize>,
     merge: Merge,
     turn: usize,
 }
@@ -303,8 +306,14 @@ impl FeedSource {
 }
 
 impl Feed {
-    pub(crate) fn new(sources: Vec<FeedSource>, merge: Merge) -> Feed {
-        Feed { sources, merge, turn: 0 }
+    pub(crate) fn new(sources: Vec<FeedSource>, leader: Option<&str>, merge: Merge) -> Feed {
+        let leader = leader.and_then(|leader| sources.iter().position(|source| source.name == leader));
+        Feed { sources, leader, merge, turn: 0 }
+    }
+
+    /// Returns true if the marks of a source end transactions.
+    pub(crate) fn marks(&self, number: usize) -> bool {
+        self.leader.is_none_or(|leader| leader == number)
     }
 
     /// Opens all sources at their stored positions.
@@ -401,14 +410,22 @@ impl Feed {
         self.sources.iter_mut().for_each(|source| source.held = false);
     }
 
-    /// Returns true if every source is held or has ended.
+    /// Returns true if every source that marks transactions is held or has ended.
     pub(crate) fn all_held(&self) -> bool {
-        self.sources.iter().all(|source| source.held || source.ended)
+        let mut marking = self.sources.iter().enumerate().filter(|(number, _)| self.marks(*number));
+        marking.all(|(_, source)| source.held || source.ended)
     }
 
     /// Notes that nothing follows from a source.
     pub(crate) fn end(&mut self, number: usize) {
         self.sources[number].ended = true;
+    }
+
+    /// Reads nothing more of any source, if the one that leads has ended.
+    pub(crate) fn end_with_leader(&mut self) {
+        if self.leader.is_some_and(|leader| self.sources[leader].ended) {
+            self.sources.iter_mut().for_each(|source| source.held = true);
+        }
     }
 
     /// Returns true if nothing follows from a source.

@@ -193,13 +193,13 @@ impl Operator for FileSinkOperator {
 }
 
 /// Syncs the folder of a file that may have been created.
-fn sync_folder(path: &Path) -> std::io::Result<()> {
+pub(super) fn sync_folder(path: &Path) -> std::io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     File::open(folder.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// Length of a file, with the checksum of the bytes before it.
-fn length_of(file: &mut File, bytes: u64, rows: u64) -> std::io::Result<SinkLength> {
+pub(super) fn length_of(file: &mut File, bytes: u64, rows: u64) -> std::io::Result<SinkLength> {
     let from = bytes.saturating_sub(TAIL_BYTES_MAX);
     let mut tail = Vec::new();
     file.seek(SeekFrom::Start(from))?;

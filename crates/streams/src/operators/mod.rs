@@ -40,6 +40,7 @@ pub(crate) mod ranking;
 pub(crate) mod regular_join;
 pub(crate) mod regular_join_rows;
 pub(crate) mod regular_join_state;
+pub(crate) mod rolled_sink;
 pub(crate) mod row_functions;
 pub(crate) mod running_aggregate;
 pub(crate) mod running_rows;
@@ -211,6 +212,9 @@ pub trait Operator: Send {
     fn is_due(&self, _now: EventTime) -> bool {
         false
     }
+
+    /// Called before the last commit of a run: it is due if it has something that must not wait for the next run.
+    fn ending(&mut self) {}
 
     /// Returns true if it can process the next transaction while one commits: it knows by [`Operator::sealed`] what
     /// `committed` is about, and goes on with what it has.

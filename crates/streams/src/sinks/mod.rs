@@ -11,6 +11,7 @@ pub(crate) mod channel;
 pub(crate) mod csv;
 pub(crate) mod encoding;
 pub(crate) mod json_lines;
+pub(crate) mod rolled;
 
 use crate::element::Batch;
 use crate::error::{Error, Result};

@@ -20,6 +20,7 @@ pub(crate) mod included;
 pub(crate) mod json;
 pub(crate) mod json_reader;
 pub(crate) mod lines;
+pub(crate) mod marked;
 pub(crate) mod nexmark;
 pub(crate) mod paced;
 pub(crate) mod rejects;
@@ -46,7 +47,7 @@ pub struct Position {
 pub struct Split {
     /// Name, unique in its source.
     pub name: Arc<str>,
-    /// Beginning of its content, by which another of the same name is noticed.
+    /// Beginning of its content, by which another of the same name is noticed; of a file of batches its length, and both ends.
     pub head: Head,
 }
 

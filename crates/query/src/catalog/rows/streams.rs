@@ -13,9 +13,13 @@ use entresol_streams::{
 };
 use entresol_tables::{Catalog, ScanRange, Value};
 use entresol_transactions::Timestamp;
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+/// Columns of the table of what sinks wrote.
+const BYTES_WRITTEN: usize = 2;
+const ROWS_WRITTEN: usize = 3;
 /// Watermarks from the year 10000 on say that all sources have ended.
 const WATERMARK_END_US: i64 = 253_402_300_800_000_000;
 
@@ -146,11 +150,14 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
     };
     let written = |at: usize| -> ArrayRef {
         let number = |status: &TopologyStatus| {
-            let row = stored.iter().find(|row| row.first() == Some(&Value::from(status.name.as_str())))?;
-            match row.get(at) {
+            let number = |row: &[Value], at: usize| match row.get(at) {
                 Some(Value::BigInt(number)) => Some(*number),
                 _ => None,
-            }
+            };
+            let of_sink = |row: &&Vec<Value>| row.first() == Some(&Value::from(status.name.as_str()));
+            // Where files are rolled there are several: the last one has all rows, and of these the least bytes wait.
+            let last = |row: &&Vec<Value>| (number(row, ROWS_WRITTEN), Reverse(number(row, BYTES_WRITTEN)));
+            number(stored.iter().filter(of_sink).max_by_key(last)?, at)
         };
         Arc::new(all.iter().map(number).collect::<Int64Array>())
     };
@@ -160,8 +167,8 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
         ("target", text(&|status| status.sink.clone())),
         ("tuples", number(&|progress| progress.tuples)),
         ("commits", number(&|progress| progress.transactions)),
-        ("bytes_written", written(2)),
-        ("rows_written", written(3)),
+        ("bytes_written", written(BYTES_WRITTEN)),
+        ("rows_written", written(ROWS_WRITTEN)),
         ("error", text(&|status| status.error.clone())),
     ];
     let nullable = |(name, column): (&'static str, ArrayRef)| {

@@ -1,6 +1,7 @@
 //! Files of the database's machine that a COPY names: patterns, errors, and files that appear once they are complete.
 
 use crate::error::{Error, Result};
+use crate::row_files::failed;
 use crate::session::commit::blocking;
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
@@ -11,18 +12,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const FILES_MAX: usize = 100_000;
 /// Maximum number of symbolic links to a file.
 const LINKS_MAX: usize = 40;
-
-/// Error of a call on a file.
-pub(super) fn failed(what: &str, path: &Path, error: &io::Error) -> Error {
-    let sqlstate = match error.kind() {
-        ErrorKind::NotFound => "58P01",
-        ErrorKind::PermissionDenied => "42501",
-        ErrorKind::IsADirectory => "42809",
-        ErrorKind::StorageFull => "53100",
-        _ => "58030",
-    };
-    Error::coded(sqlstate, format!("could not {what} file \"{}\": {error}", path.display()))
-}
 
 /// Files that a name stands for: itself, or the ones that match it if `*` or `?` stand behind its last `/`, by name.
 fn matching(name: &str) -> Result<Vec<PathBuf>> {

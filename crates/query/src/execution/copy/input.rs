@@ -2,7 +2,7 @@
 
 use super::decode::{Decoder, Fields};
 use super::no_lines;
-use super::pending::{BatchPlace, PendingBatches, PendingRows};
+use super::pending::{PendingBatches, PendingRows};
 use crate::dml::assignment;
 use crate::dml::source;
 use crate::dml::writer::TableWriter;
@@ -18,6 +18,7 @@ use crate::postgres::pg_types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
 use crate::privileges::Privileges;
+use crate::row_files::BatchPlace;
 use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::RunningStatement;
 use crate::session::commit::commit;

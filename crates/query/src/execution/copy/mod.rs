@@ -25,7 +25,6 @@ mod files;
 pub mod fuzzing;
 mod input;
 mod output;
-mod parquet_file;
 mod pending;
 mod reading;
 mod server_files;

@@ -4,6 +4,7 @@
 //! [`GROUP_BYTES`], and the line or batch that fills them.
 
 use crate::error::Result;
+use crate::row_files::{BatchPlace, GROUP_BYTES, GROUP_ROWS};
 use datafusion::arrow::array::{Array, ArrayRef};
 use datafusion::arrow::compute::concat;
 use entresol_tables::{ColumnBuilder, Table};
@@ -12,11 +13,8 @@ use entresol_tables::{ColumnBuilder, Table};
 pub(super) const BATCH_ROWS: usize = 4096;
 /// Bytes of input whose rows are written together.
 pub(super) const BATCH_BYTES: usize = 4 << 20;
-/// Rows and bytes that are written together to a table with row groups: as many as make a large one.
-pub(super) const GROUP_ROWS: usize = 128 << 10;
-pub(super) const GROUP_BYTES: usize = 32 << 20;
 
-/// Rows and bytes that are written together to a table.
+/// Rows and bytes that are written together to a table; of one with row groups as many as make a large one.
 pub(super) fn written_together(table: &Table) -> (usize, usize) {
     if table.has_row_groups() { (GROUP_ROWS, GROUP_BYTES) } else { (BATCH_ROWS, BATCH_BYTES) }
 }
@@ -48,21 +46,6 @@ impl PendingRows {
         self.bytes = 0;
         let arrays = self.builders.iter_mut().map(ColumnBuilder::finish).collect();
         (arrays, std::mem::take(&mut self.lines))
-    }
-}
-
-/// Place of the first row of a batch in its file.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct BatchPlace {
-    /// Row group or record batch, from 1.
-    pub(super) group: usize,
-    /// Row in it, from 1.
-    pub(super) row: usize,
-}
-
-impl BatchPlace {
-    fn shown(self, row: usize) -> String {
-        format!("row group {}, row {}", self.group, self.row + row)
     }
 }
 

@@ -14,14 +14,14 @@
 //! - A reader whose statement has ended ends at its next batch. The statement ends when the reader has said that it read all.
 //!
 //! Memory: [`PIECES_MAX`] pieces and the two at both ends; batches are reserved in the memory of the session. Those of a Parquet
-//! file are bounded ([`super::parquet_file`]); a record batch of Arrow is in memory as a whole.
+//! file are bounded ([`crate::row_files::parquet_file`]); a record batch of Arrow is in memory as a whole.
 
 use super::files;
-use super::parquet_file::ParquetFile;
-use super::pending::BatchPlace;
-use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::own::copy_options::Layout;
+use crate::row_files::columns::{self, FileColumns};
+use crate::row_files::parquet_file::{BatchLimits, ParquetFile};
+use crate::row_files::{BatchPlace, GROUP_BYTES, damaged, failed};
 use crate::session::loads::LoadProgress;
 use crate::session::query_memory::bytes_of;
 use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
@@ -43,8 +43,6 @@ const PIECES_MAX: usize = 2;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Beginning of a file in Arrow's file format; a stream has none.
 const ARROW_MAGIC: &[u8; 6] = b"ARROW1";
-/// Maximum names of columns in a message.
-const NAMES_MAX: usize = 20;
 
 /// Piece of a file.
 #[derive(Debug)]
@@ -125,7 +123,7 @@ impl FileReading {
                     }
                 }
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(files::failed("read", path, &error)),
+                Err(error) => return Err(failed("read", path, &error)),
             }
         }
     }
@@ -133,10 +131,14 @@ impl FileReading {
     fn read_parquet(&self, path: &Path, file: File, send: PieceSink<'_>) -> Result<()> {
         let mut parquet = ParquetFile::open(path, file)?;
         parquet.select(&self.positions(path, parquet.schema())?);
-        parquet.read(self.rows_max, &mut |batch, place, bytes| {
-            self.progress.add_bytes(bytes);
-            Ok(send(self.reserved(batch, place)?))
-        })
+        let mut batches = parquet.batches(BatchLimits { rows: self.rows_max, bytes: GROUP_BYTES });
+        while let Some(batch) = batches.next()? {
+            self.progress.add_bytes(batch.compressed_bytes);
+            if !send(self.reserved(batch.rows, batch.place)?) {
+                break;
+            }
+        }
+        Ok(())
     }
 
     /// Batch with memory of its own.
@@ -147,10 +149,10 @@ impl FileReading {
     }
 
     fn read_arrow(&self, path: &Path, mut file: File, send: PieceSink<'_>) -> Result<()> {
-        let failed = |error| files::failed("read", path, &error);
+        let unreadable = |error| failed("read", path, &error);
         let mut magic = Vec::new();
-        (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(failed)?;
-        file.seek(SeekFrom::Start(0)).map_err(failed)?;
+        (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(unreadable)?;
+        file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         let is_file = magic == ARROW_MAGIC;
         let counted = BufReader::new(CountedFile { file, progress: Arc::clone(&self.progress) });
         let invalid = |error: ArrowError| damaged(path, "Arrow IPC", &error);
@@ -190,64 +192,22 @@ impl FileReading {
     /// Position in the file of each column that the statement gives; an error if one is not there, if its values
     /// cannot be assigned, or if the file has others that the statement does not rule out.
     fn positions(&self, path: &Path, schema: &ArrowSchema) -> Result<Vec<usize>> {
-        let (file, table) = (path.display(), &self.table);
-        let names = || names(schema.fields().iter().map(|field| field.name().as_str()));
-        let position = |column: &Column| {
-            let found = position(schema, &column.name).ok_or_else(|| {
-                let (name, names) = (&column.name, names());
-                let message = format!(
-                    "file \"{file}\" has no column \"{name}\" for table {table}: it has {names}; list the columns to \
-                     copy behind the table's name"
-                );
-                Error::coded("22P04", message)
-            })?;
-            let found_type = schema.field(found).data_type();
-            assignment::check(table, column, found_type).map_err(|_| {
-                let (name, wanted) = (&column.name, column.declared_type());
-                let message = format!(
-                    "column \"{name}\" of table {table} is of type {wanted}, but of type {found_type} in file \"{file}\""
-                );
-                Error::coded("42804", message)
-            })?;
-            Ok(found)
-        };
-        let wanted: Vec<usize> = self.columns.iter().map(position).collect::<Result<_>>()?;
+        let proposal = "list the columns to copy behind the table's name";
+        let relation = format!("table {}", self.table);
+        let wanted = FileColumns { relation: &relation, columns: &self.columns, proposal };
+        let wanted = wanted.positions(path, schema)?;
         let is_other = |at: &usize| !self.is_list && !wanted.contains(at);
         let others = (0..schema.fields().len()).filter(is_other);
-        let others = self::names(others.map(|at| schema.field(at).name().as_str()));
+        let others = columns::names(others.map(|at| schema.field(at).name().as_str()));
         if !others.is_empty() {
             let message = format!(
-                "file \"{file}\" has columns that table {table} does not have: {others}; list the columns to copy behind \
-                 the table's name"
+                "file \"{}\" has columns that {relation} does not have: {others}; {proposal}",
+                path.display()
             );
             return Err(Error::coded("22P04", message));
         }
         Ok(wanted)
     }
-}
-
-/// Position of a column by its name, or by it without regard to case if that is one column.
-fn position(schema: &ArrowSchema, name: &str) -> Option<usize> {
-    let fields = schema.fields();
-    fields.iter().position(|field| field.name() == name).or_else(|| {
-        let mut similar = (0..fields.len()).filter(|&at| fields[at].name().eq_ignore_ascii_case(name));
-        similar.next().filter(|_| similar.next().is_none())
-    })
-}
-
-/// Names of columns for a message.
-fn names<'n>(mut names: impl Iterator<Item = &'n str>) -> String {
-    let mut shown: Vec<&str> = names.by_ref().take(NAMES_MAX).collect();
-    if names.next().is_some() {
-        shown.push("...");
-    }
-    shown.join(", ")
-}
-
-/// Error of a file that is not what it should be.
-pub(super) fn damaged(path: &Path, format: &str, error: &dyn std::fmt::Display) -> Error {
-    let message = format!("file \"{}\" cannot be read as {format}: {error}", path.display());
-    Error::coded("22P04", message)
 }
 
 /// File whose bytes are counted.

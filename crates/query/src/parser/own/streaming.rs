@@ -143,6 +143,8 @@ pub(crate) enum Encoding {
     Csv,
     /// A JSON object on each line.
     Json,
+    /// Rows of Parquet files.
+    Parquet,
     /// Changes of rows with a key, as JSON.
     Changes(Envelope),
 }
@@ -436,7 +438,8 @@ fn encoding(words: &mut Words<'_>) -> Result<Option<Encoding>> {
         Some(_) => Err(Error::unsupported("ENCODE other than JSON of FORMAT UPSERT and DEBEZIUM")),
         None if words.word("csv") => Ok(Some(Encoding::Csv)),
         None if words.word("json") => Ok(Some(Encoding::Json)),
-        None => Err(Error::unsupported("ENCODE other than CSV and JSON")),
+        None if words.word("parquet") => Ok(Some(Encoding::Parquet)),
+        None => Err(Error::unsupported("ENCODE other than CSV, JSON and PARQUET")),
     }
 }
 
@@ -773,7 +776,7 @@ mod tests {
             ("CREATE SOURCE s (a INT, PRIMARY KEY (a) b) WITH (a = 1)", "syntax error at or near \"b\""),
             (
                 "CREATE SOURCE s (a INT) WITH (a = 1) FORMAT PLAIN ENCODE AVRO",
-                "ENCODE other than CSV and JSON",
+                "ENCODE other than CSV, JSON and PARQUET",
             ),
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),

@@ -1,7 +1,7 @@
-//! Files of CSV or JSON lines as a source: one, or all whose names have the form of a pattern.
+//! Files of CSV or JSON lines, or of batches ([`batches`]), as a source: one, or all whose names have the form of a pattern.
 //!
-//! - Each file is a split with a position of its own: the byte offset behind a record. Files are read in the
-//!   order of their names, each to its end.
+//! - Each file is a split with a position of its own: the byte offset behind a record, or of batches the number of rows. Files
+//!   are read in the order of their names, each to its end.
 //! - With [`FilesSource::tail`] the source has no end: it waits for more lines of each file, and for more
 //!   files. Only lines whose end is there are read then.
 //! - A file that is shorter than its position, or begins otherwise than when it was read, was truncated or
@@ -10,14 +10,16 @@
 //! - Reading and parsing run in a thread of their own, at most [`READ_AHEAD_BATCHES_MAX`] batches ahead; a
 //!   record has at most 1 MiB, and there are at most [`FILES_MAX`] files.
 
+pub(crate) mod batches;
 mod pattern;
 mod reading;
 
 use crate::error::{Error, Result};
 use crate::sources::csv::{CsvFormat, READ_AHEAD_BATCHES_MAX};
 use crate::sources::envelopes::ChangeFormat;
+use crate::sources::files::batches::BatchFileFormat;
 use crate::sources::files::pattern::FilePattern;
-use crate::sources::files::reading::ReadState;
+use crate::sources::files::reading::{Content, ReadState};
 use crate::sources::lines::LineParser;
 use crate::sources::{Next, Position, Source, SourceBatch, SplitPosition};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
@@ -59,10 +61,10 @@ impl FileFormat {
     }
 }
 
-/// Files of lines; see the [module](self).
+/// Files of rows; see the [module](self).
 pub struct FilesSource {
     files: FilePattern,
-    parser: LineParser,
+    content: Content,
     tails: bool,
     reader: Option<Reader>,
 }
@@ -79,8 +81,21 @@ impl FilesSource {
     /// Creates a source of tuples with these columns. In the file's name, `*` stands for any characters, `?`
     /// for one.
     pub fn new(path: impl AsRef<Path>, columns: Vec<Column>, format: FileFormat) -> FilesSource {
-        let parser = LineParser { format, columns };
-        FilesSource { files: FilePattern::new(path.as_ref()), parser, tails: false, reader: None }
+        let csv = CsvFormat::new(path.as_ref(), columns.clone());
+        FilesSource::of(path.as_ref(), Content::Lines { parser: LineParser { format, columns }, csv })
+    }
+
+    /// Creates a source of tuples with these columns from files of batches. The name is a pattern as in [`FilesSource::new`].
+    pub fn of_batches(
+        path: impl AsRef<Path>,
+        columns: Vec<Column>,
+        format: Arc<dyn BatchFileFormat>,
+    ) -> FilesSource {
+        FilesSource::of(path.as_ref(), Content::Batches { columns, format })
+    }
+
+    fn of(path: &Path, content: Content) -> FilesSource {
+        FilesSource { files: FilePattern::new(path), content, tails: false, reader: None }
     }
 
     /// Waits for more lines and files.
@@ -92,7 +107,7 @@ impl FilesSource {
 
 impl Source for FilesSource {
     fn columns(&self) -> Vec<Column> {
-        self.parser.tuple_columns()
+        self.content.tuple_columns()
     }
 
     fn has_splits(&self) -> bool {
@@ -106,9 +121,8 @@ impl Source for FilesSource {
     fn open_splits(&mut self, from: Option<Position>, splits: &[SplitPosition]) -> Result<()> {
         let (sender, batches) = bounded(READ_AHEAD_BATCHES_MAX);
         let stop = Arc::new(AtomicBool::new(false));
-        let csv = CsvFormat::new(self.files.path(), self.parser.columns.clone());
         let mut reading =
-            ReadState::new(self.files.clone(), self.parser.clone(), csv, self.tails, Arc::clone(&stop));
+            ReadState::new(self.files.clone(), self.content.clone(), self.tails, Arc::clone(&stop));
         reading.start_at(from, splits);
         let read = move || {
             if let Err(error) = reading.run(&sender) {

@@ -4,12 +4,14 @@ use crate::error::{Error, Result};
 use crate::sinks::whole_lines_bytes;
 use crate::sources::csv::CsvFormat;
 use crate::sources::csv_reader::CsvReader;
+use crate::sources::files::batches::{BatchFileFormat, BatchFileReader, decoded, ends_of};
 use crate::sources::files::pattern::FilePattern;
 use crate::sources::files::{FileFormat, HEAD_BYTES_MAX};
 use crate::sources::json_reader::JsonReader;
 use crate::sources::lines::LineParser;
 use crate::sources::{Head, Position, SourceBatch, Split, SplitPosition};
 use crossbeam_channel::Sender;
+use entresol_tables::Column;
 use std::collections::BTreeMap;
 use std::fs::{File, Metadata};
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
@@ -28,11 +30,27 @@ const FEW: usize = 16;
 /// Time between two looks for more files.
 const LIST_EVERY: Duration = Duration::from_millis(100);
 
+/// Content of the files.
+#[derive(Clone)]
+pub(super) enum Content {
+    Lines { parser: LineParser, csv: CsvFormat },
+    Batches { columns: Vec<Column>, format: Arc<dyn BatchFileFormat> },
+}
+
+impl Content {
+    /// Columns of the tuples.
+    pub(super) fn tuple_columns(&self) -> Vec<Column> {
+        match self {
+            Content::Lines { parser, .. } => parser.tuple_columns(),
+            Content::Batches { columns, .. } => columns.clone(),
+        }
+    }
+}
+
 /// State of the reading.
 pub(super) struct ReadState {
     files: FilePattern,
-    parser: LineParser,
-    csv: CsvFormat,
+    content: Content,
     tails: bool,
     stop: Arc<AtomicBool>,
     splits: BTreeMap<String, SplitState>,
@@ -44,7 +62,8 @@ struct SplitState {
     /// None before the first record.
     position: Option<Position>,
     head: Head,
-    /// Length of the complete lines of which all was read.
+    /// Length of the complete lines of which all was read; of a file of batches, its length when it was read or found
+    /// incomplete.
     read: Option<u64>,
     /// Device and inode, once it was opened.
     identity: Option<(u64, u64)>,
@@ -56,26 +75,24 @@ struct SplitState {
 enum FileReader {
     Csv(Box<CsvReader>),
     Json(Box<JsonReader>),
+    Batches(Box<dyn BatchFileReader>),
 }
 
 impl FileReader {
-    fn read(&mut self) -> Result<SourceBatch> {
-        match self {
-            FileReader::Csv(reader) => reader.read(BATCH_TUPLES),
-            FileReader::Json(reader) => reader.read(BATCH_TUPLES),
-        }
+    /// Next records; none at the end.
+    fn read(&mut self, path: &Path) -> Result<Option<SourceBatch>> {
+        let batch = match self {
+            FileReader::Csv(reader) => reader.read(BATCH_TUPLES)?,
+            FileReader::Json(reader) => reader.read(BATCH_TUPLES)?,
+            FileReader::Batches(reader) => return decoded(path, || reader.read()),
+        };
+        Ok((batch.tuples.num_rows() > 0 || !batch.rejects.is_empty()).then_some(batch))
     }
 }
 
 impl ReadState {
-    pub(super) fn new(
-        files: FilePattern,
-        parser: LineParser,
-        csv: CsvFormat,
-        tails: bool,
-        stop: Arc<AtomicBool>,
-    ) -> ReadState {
-        ReadState { files, parser, csv, tails, stop, splits: BTreeMap::new() }
+    pub(super) fn new(files: FilePattern, content: Content, tails: bool, stop: Arc<AtomicBool>) -> ReadState {
+        ReadState { files, content, tails, stop, splits: BTreeMap::new() }
     }
 
     /// Sets the positions to read from.
@@ -136,7 +153,8 @@ impl ReadState {
             }
             Err(error) => return Err(io(error)),
         };
-        state.check(path, &metadata)?;
+        let is_lines = matches!(self.content, Content::Lines { .. });
+        state.check(path, &metadata, is_lines)?;
         if state.read.is_some() && state.bytes == metadata.len() {
             return Ok(false);
         }
@@ -145,7 +163,13 @@ impl ReadState {
         if metadata.is_dir() {
             return Err(io(ErrorKind::IsADirectory.into()));
         }
-        state.check(path, &metadata)?;
+        state.check(path, &metadata, is_lines)?;
+        if let Content::Batches { format, .. } = &self.content {
+            let is_moved = self.read_batches(name, &mut state, (file, &metadata), &**format, sender)?;
+            self.splits.insert(name.to_owned(), state);
+            return Ok(is_moved);
+        }
+        let Content::Lines { parser, csv } = &self.content else { return Ok(false) };
         state.check_content(path, &mut file)?;
         state.identity = Some(identity(&metadata));
         state.bytes = metadata.len();
@@ -154,20 +178,55 @@ impl ReadState {
             self.splits.insert(name.to_owned(), state);
             return Ok(false);
         }
-        let mut reader = self.reader(path, &file, state.position, end)?;
+        let mut reader = self.reader((parser, csv), (path, &file), state.position, end)?;
         let is_moved = self.send(name, &mut state, &mut file, &mut reader, sender)?;
         state.read = Some(end);
         self.splits.insert(name.to_owned(), state);
         Ok(is_moved)
     }
 
-    fn reader(&self, path: &Path, file: &File, from: Option<Position>, end: u64) -> Result<FileReader> {
+    /// Reads a file of batches, unless its end is not there yet.
+    fn read_batches(
+        &self,
+        name: &str,
+        state: &mut SplitState,
+        (mut file, metadata): (File, &Metadata),
+        format: &dyn BatchFileFormat,
+        sender: &Sender<Result<SourceBatch>>,
+    ) -> Result<bool> {
+        let (path, bytes) = (Path::new(name), metadata.len());
+        let io = |source| Error::io(path, source);
+        let ends = ends_of(&mut file, bytes).map_err(io)?;
+        if let Some(position) = state.position
+            && state.head != ends
+        {
+            return Err(other_content(path, position.offset));
+        }
+        state.identity = Some(identity(metadata));
+        (state.bytes, state.read) = (bytes, Some(bytes));
+        if self.tails && !decoded(path, || format.is_complete(path, &mut file, bytes))? {
+            return Ok(false);
+        }
+        state.head = ends;
+        let rows = state.position.map_or(0, |position| position.offset);
+        let copy = file.try_clone().map_err(io)?;
+        let mut reader = FileReader::Batches(decoded(path, || format.open(path, copy, rows))?);
+        self.send(name, state, &mut file, &mut reader, sender)
+    }
+
+    fn reader(
+        &self,
+        (parser, csv): (&LineParser, &CsvFormat),
+        (path, file): (&Path, &File),
+        from: Option<Position>,
+        end: u64,
+    ) -> Result<FileReader> {
         let mut file = file.try_clone().map_err(|source| Error::io(path, source))?;
         file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(path, source))?;
         let growing_end = self.tails.then_some(end);
-        Ok(match &self.parser.format {
+        Ok(match &parser.format {
             FileFormat::Json | FileFormat::Changes(_) => {
-                FileReader::Json(Box::new(JsonReader::new(path, file, &self.parser, from, growing_end)?))
+                FileReader::Json(Box::new(JsonReader::new(path, file, parser, from, growing_end)?))
             }
             FileFormat::Csv { separator, null } => {
                 let format = CsvFormat {
@@ -175,7 +234,7 @@ impl ReadState {
                     separator: *separator,
                     null: null.clone(),
                     growing_end,
-                    ..self.csv.clone()
+                    ..csv.clone()
                 };
                 FileReader::Csv(Box::new(CsvReader::new(format, file, from)?))
             }
@@ -194,10 +253,7 @@ impl ReadState {
         let shared: Arc<str> = name.into();
         let mut is_moved = false;
         loop {
-            let mut batch = reader.read()?;
-            if batch.tuples.num_rows() == 0 && batch.rejects.is_empty() {
-                return Ok(is_moved);
-            }
+            let Some(mut batch) = reader.read(Path::new(name))? else { return Ok(is_moved) };
             is_moved = true;
             if self.files.is_pattern() {
                 for reject in &mut batch.rejects {
@@ -205,7 +261,9 @@ impl ReadState {
                 }
             }
             state.position = Some(batch.end);
-            state.note_head(Path::new(name), file, batch.end.offset)?;
+            if !matches!(reader, FileReader::Batches(_)) {
+                state.note_head(Path::new(name), file, batch.end.offset)?;
+            }
             batch.split = Some(Split { name: Arc::clone(&shared), head: state.head });
             if sender.send(Ok(batch)).is_err() {
                 self.stop.store(true, Ordering::Relaxed);
@@ -217,10 +275,17 @@ impl ReadState {
 
 impl SplitState {
     /// Checks that a file is the one that was read, as far as its metadata say.
-    fn check(&self, path: &Path, metadata: &Metadata) -> Result<()> {
+    fn check(&self, path: &Path, metadata: &Metadata, is_lines: bool) -> Result<()> {
         let refused = |reason: String| Err(Error::File { path: path.to_owned(), reason });
         let offset = self.position.map_or(0, |position| position.offset);
-        if metadata.len() < offset {
+        if !is_lines && self.position.is_some() && metadata.len() != self.head.bytes {
+            return refused(format!(
+                "the file has {} bytes, and had {} when it was read up to row {offset}: it was truncated or replaced",
+                metadata.len(),
+                self.head.bytes
+            ));
+        }
+        if is_lines && metadata.len() < offset {
             return refused(format!(
                 "the file is shorter than the stored position {offset}: it was truncated or replaced"
             ));
@@ -242,9 +307,7 @@ impl SplitState {
         if begins && (is_end || is_behind_line(file, position.offset).map_err(io)?) {
             return Ok(());
         }
-        let offset = position.offset;
-        let reason = format!("the file has other content than when it was read up to position {offset}");
-        Err(Error::File { path: path.to_owned(), reason })
+        Err(other_content(path, position.offset))
     }
 
     /// Notes the beginning of a file that was read up to an offset.
@@ -258,6 +321,12 @@ impl SplitState {
         }
         Ok(())
     }
+}
+
+/// Error of a file that is not the one that was read.
+fn other_content(path: &Path, offset: u64) -> Error {
+    let reason = format!("the file has other content than when it was read up to position {offset}");
+    Error::File { path: path.to_owned(), reason }
 }
 
 fn identity(metadata: &Metadata) -> (u64, u64) {
