@@ -252,7 +252,7 @@ mod tests {
     #![allow(clippy::unwrap_used)]
     use super::super::GROUP_BYTES;
     use super::*;
-    use datafusion::arrow::array::{Array, ArrayRef, AsArray, Int32Array, StringArray};
+    use datafusion::arrow::array::{ArrayRef, AsArray, Int32Array, StringArray};
     use datafusion::arrow::datatypes::Int32Type;
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;

@@ -21,7 +21,7 @@ const UTC: &str = "UTC";
 /// Rows of the connector `generator`.
 #[derive(Debug, Clone)]
 pub(super) struct Generator {
-    rows: u64,
+    pub(super) rows: u64,
     pub(super) rows_per_second: Option<u64>,
     start_us: i64,
     step_us: i64,
