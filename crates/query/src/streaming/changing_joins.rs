@@ -129,7 +129,8 @@ fn check_kept(join: JoinType, equal: &[(Expr, Expr)], others: &[Expr]) -> Result
     }
     match others.first() {
         Some(other) if join != JoinType::Inner => Err(Error::unsupported(format!(
-            "{join} JOIN of two streams of which rows are taken back, ON more than equal columns: {other}; filter a side in FROM, or join INNER"
+            "{} JOIN of two streams of which rows are taken back, ON more than equal columns: {other}; filter a side in FROM, or join INNER",
+            join.to_string().to_uppercase()
         ))),
         _ => Ok(()),
     }

@@ -36,6 +36,14 @@ impl RowCount {
     pub(crate) fn is_changed(&self) -> bool {
         self.count != self.before
     }
+
+    fn is_gone(&self) -> bool {
+        self.before > 0 && self.count == 0
+    }
+
+    fn is_new(&self) -> bool {
+        self.before == 0 && self.count > 0
+    }
 }
 
 pub(crate) type SideRows = BTreeMap<SideRow, RowCount>;
@@ -102,6 +110,27 @@ impl HashedKeys {
         self.next = self.next.max(number + 1);
         let count = RowCount { count, before: count, number, is_listed: false };
         self.of_key(key).sides[side].insert(SideRow::from(row), count);
+    }
+
+    /// Gives the numbers of rows that are gone to new ones; returns those that are left.
+    pub(crate) fn give_numbers(&mut self) -> Vec<i64> {
+        let mut free = Vec::new();
+        for key in &self.keys {
+            for (rows, changed) in key.sides.iter().zip(&key.changed) {
+                let gone = changed.iter().filter_map(|row| rows.get(row)).filter(|count| count.is_gone());
+                free.extend(gone.map(|count| count.number));
+            }
+        }
+        for key in &mut self.keys {
+            for (rows, changed) in key.sides.iter_mut().zip(&key.changed) {
+                for row in changed {
+                    let Some(count) = rows.get_mut(row).filter(|count| count.is_new()) else { continue };
+                    let Some(number) = free.pop() else { return free };
+                    count.number = number;
+                }
+            }
+        }
+        free
     }
 
     /// Ends the changes of the transaction, and removes what has no rows; returns the bytes that it took. `f` makes
@@ -218,6 +247,7 @@ mod tests {
         assert_eq!(changed(&hashed), of(&[("a-", 2), ("b-", 1), ("o-", 1)]));
         bytes -= hashed.settle(|count| count.before = count.count);
         assert_eq!((changed(&hashed), bytes), (Vec::new(), hashed.bytes()));
+        assert!(hashed.give_numbers().is_empty());
 
         // Keys with one code are no partners; what comes and goes is nothing.
         let mut add = |hashed: &mut HashedKeys, side: usize, key: &Key, row: &str, change: i64| {
@@ -229,6 +259,8 @@ mod tests {
         add(&mut hashed, LEFT, &key, "b", -1);
         add(&mut hashed, LEFT, &key, "c", 1);
         assert_eq!(changed(&hashed), of(&[("a-", -2), ("ax", 6), ("b-", -1), ("cx", 3)]));
+        // The first of both new rows has the number of the one that is gone.
+        assert_eq!((hashed.give_numbers(), hashed.keys[0].sides[LEFT][&b"c"[..]].number), (Vec::new(), 1));
         bytes -= hashed.settle(|count| count.count = count.before);
         assert_eq!((changed(&hashed), bytes), (Vec::new(), hashed.bytes()));
         let rows = |hashed: &HashedKeys| hashed.keys[0].sides.each_ref().map(BTreeMap::len);

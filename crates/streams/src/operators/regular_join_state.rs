@@ -11,7 +11,8 @@
 //!
 //! - Equal rows of a side are one row with a count. Doubles are normalised in them, so that equal ones are found.
 //! - A key is found by its hash code ([`super::stored_hash`]), and then by its values, so codes may collide. Numbers
-//!   are those of a hash code; that of a row that is gone may be given again once its keys have left DRAM.
+//!   are those of a hash code; a new row gets that of one that is gone with the same commit, so a row that changes is one
+//!   write.
 //! - Between transactions what is in DRAM equals the table. Within one, a row has both counts, and the changed ones
 //!   are listed.
 //! - Rows with a NULL in their key have no partner: those of the left side of an outer join are noted for the
@@ -56,7 +57,7 @@ const SIDE: usize = 2;
 const COUNT: usize = 3;
 const COLUMNS_BEFORE: usize = 4;
 
-/// Row that is written or deleted: the hash code of its key, and its place.
+/// Row that is written, with the hash code of its key.
 struct ChangedRow<'r> {
     hash: i64,
     row: &'r [u8],
@@ -279,9 +280,10 @@ impl RegularJoinState {
     }
 
     /// Writes the changed rows to the transaction, and votes for them.
-    pub(crate) fn write(&self, tx: &Transaction) -> Result<()> {
+    pub(crate) fn write(&mut self, tx: &Transaction) -> Result<()> {
+        self.delete_gone(tx)?;
         for side in [LEFT, RIGHT] {
-            let (mut written, mut deleted) = (Vec::new(), Vec::new());
+            let mut written = Vec::new();
             for (hash, key) in self.touched_keys() {
                 for row in &key.changed[side] {
                     let Some(count) = key.sides[side].get(row).filter(|count| count.is_changed()) else {
@@ -291,19 +293,35 @@ impl RegularJoinState {
                         let reason = "a row is taken back that was not joined".to_owned();
                         return Err(self.refused(reason));
                     }
-                    let list = if count.count > 0 { &mut written } else { &mut deleted };
-                    list.push(ChangedRow { hash, row, count });
+                    if count.count > 0 {
+                        written.push(ChangedRow { hash, row, count });
+                    }
                 }
-            }
-            if !deleted.is_empty() {
-                let keys = self.stored(side, &deleted)?.project(&[0, 1]);
-                self.table.delete_batch(tx, &keys.map_err(|error| self.failed(&error))?)?;
             }
             if !written.is_empty() {
                 self.table.upsert_batch(tx, &self.stored(side, &written)?)?;
             }
         }
         self.table.vote_commit(tx)?;
+        Ok(())
+    }
+
+    /// Deletes the rows that are gone, as far as no new row takes their number.
+    fn delete_gone(&mut self, tx: &Transaction) -> Result<()> {
+        let (mut hashes, mut numbers) = (Vec::new(), Vec::new());
+        for hash in &self.touched {
+            let Some(hashed) = self.recent.get_mut(hash) else { continue };
+            numbers.extend(hashed.give_numbers());
+            hashes.resize(numbers.len(), *hash);
+        }
+        if hashes.is_empty() {
+            return Ok(());
+        }
+        let keys: Vec<ArrayRef> =
+            vec![Arc::new(Int64Array::from(hashes)), Arc::new(Int64Array::from(numbers))];
+        let schema = self.schema.project(&[0, 1]);
+        let keys = schema.and_then(|schema| RecordBatch::try_new(Arc::new(schema), keys));
+        self.table.delete_batch(tx, &keys.map_err(|error| self.failed(&error))?)?;
         Ok(())
     }
 
