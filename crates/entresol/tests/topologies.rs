@@ -792,7 +792,7 @@ fn the_introduction_runs() {
     assert_eq!(rows(&mut session, "SELECT count(*) FROM busiest_meter"), [["12"]]);
     let bonus = "SELECT count(*), sum(points)::bigint, max(remark) FROM bonus";
     assert_eq!(rows(&mut session, bonus), [["40", "21000", "from last year"]]);
-    session.execute(examples[17]).unwrap();
+    session.execute(examples[20]).unwrap();
     wait_for_end(&mut session, "feeders_now");
     let feeders = "SELECT sum(meters)::bigint, max(kw) = (SELECT max(most) FROM seen), count(busiest) = count(*), max(of_busiest) =
         (SELECT max(readings) FROM seen) FROM feeder_state";

@@ -31,6 +31,9 @@ use entresol_tables::{Column, arrow_type};
 /// Sides of a join, the one that decides about its rows first.
 type Sides<'a, 'p> = (&'a Side<'p>, &'a Side<'p>);
 
+/// Expressions of the key of a side.
+type KeyExpressions = Vec<Box<dyn Expression>>;
+
 impl Translator<'_> {
     /// Join of two streams of which at least one takes rows back. `conjuncts` are what must hold besides the
     /// equalities.
@@ -92,7 +95,7 @@ impl Translator<'_> {
         &self,
         equal: &[(Expr, Expr)],
         (first, second): Sides<'_, '_>,
-    ) -> Result<(Vec<Box<dyn Expression>>, Vec<Box<dyn Expression>>)> {
+    ) -> Result<(KeyExpressions, KeyExpressions)> {
         let key = |side: &Side<'_>, expr: &Expr, result: &ArrowType| -> Result<Box<dyn Expression>> {
             let stored = storage(side.flow.stream.columns());
             let columns = Columns { planned: side.plan.schema(), stored: &stored };

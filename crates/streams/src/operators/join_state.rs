@@ -60,6 +60,9 @@ const ROW_BYTES: usize = 208;
 
 /// RowPosition of a row: its time, and its number among all rows.
 pub(crate) type RowPosition = (EventTime, i64);
+/// Key of a row with its hash code.
+pub(crate) type HashedKey = (i64, Key);
+
 /// Key by which rows are partners, as bytes.
 pub(crate) type Key = Arc<[u8]>;
 
@@ -139,7 +142,7 @@ impl JoinKeys {
         operator: &str,
         side: usize,
         rows: &RecordBatch,
-    ) -> Result<Vec<Option<(i64, Key)>>> {
+    ) -> Result<Vec<Option<HashedKey>>> {
         let parts = self.parts(operator, side, rows)?;
         let keys = self.of_parts(operator, &parts, rows.num_rows())?;
         let named = parts.into_iter().enumerate().map(|(at, part)| (format!("key {at}"), part, true));

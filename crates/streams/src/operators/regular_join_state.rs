@@ -31,7 +31,7 @@
 use crate::UTC;
 use crate::error::{Error, Result};
 use crate::operators::group_index::normalized;
-use crate::operators::join_state::{JoinKeys, Key, LEFT, RIGHT};
+use crate::operators::join_state::{HashedKey, JoinKeys, LEFT, RIGHT};
 use crate::operators::rank_state::limited;
 use crate::operators::regular_join_rows::{HashedKeys, KeyRows, ROW_BYTES, RowCount, SendResult, SideRow};
 use crate::operators::running_state::is_empty;
@@ -159,7 +159,7 @@ impl RegularJoinState {
         &mut self,
         side: usize,
         batch: &RecordBatch,
-    ) -> Result<(Rows, Vec<Option<(i64, Key)>>)> {
+    ) -> Result<(Rows, Vec<Option<HashedKey>>)> {
         let columns: Vec<ArrayRef> = batch.columns().iter().map(normalized).collect();
         let rows = self.converters[side].convert_columns(&columns).map_err(|error| self.failed(&error))?;
         let batch = RecordBatch::try_new(batch.schema(), columns).map_err(|error| self.failed(&error))?;
@@ -183,7 +183,7 @@ impl RegularJoinState {
         &mut self,
         tx: &Transaction,
         side: usize,
-        (hash, key): (i64, Key),
+        (hash, key): HashedKey,
         row: &[u8],
         change: i64,
     ) -> Result<()> {
