@@ -102,6 +102,15 @@ impl Stream {
         }
     }
 
+    /// Columns of a join of both streams: those of the other may be NULL if a tuple may be without partner.
+    pub(crate) fn joined_columns(&self, other: &Stream, kind: JoinKind) -> Vec<Column> {
+        let added = other.columns.iter().cloned().map(|column| match kind {
+            JoinKind::Inner => column,
+            JoinKind::Left => Column { nullable: true, ..column },
+        });
+        self.columns.iter().cloned().chain(added).collect()
+    }
+
     fn try_join(&self, other: &Stream, join: StreamJoin) -> Result<Stream, String> {
         let StreamJoin { kind, state_table, left, right, bounds_us, condition } = join;
         left.check(self)?;
@@ -115,11 +124,7 @@ impl Stream {
         let bounds = JoinBounds { difference_us: bounds_us, last: [left.last, right.last] };
         check_bounds(kind, &bounds, is_of_windows)?;
         self.plan_state(&state_table, self.joined_state(other)?)?;
-        let added = other.columns.iter().cloned().map(|column| match kind {
-            JoinKind::Inner => column,
-            JoinKind::Left => Column { nullable: true, ..column },
-        });
-        let columns: Vec<Column> = self.columns.iter().cloned().chain(added).collect();
+        let columns = self.joined_columns(other, kind);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
         let mut joined = self.add(columns.into(), move |made| {
             let name = format!("join {table}");

@@ -9,7 +9,7 @@ use crate::operators::lookup_join::JoinKind;
 use crate::operators::regular_join::RegularJoinOperator;
 use crate::operators::regular_join_state::{RegularJoinState, STATE_KEY, columns_before};
 use crate::stream::Stream;
-use entresol_tables::{Column, Schema, arrow_schema};
+use entresol_tables::{Schema, arrow_schema};
 
 /// Join of all rows of two streams by equal keys; see [`Stream::regular_join`].
 pub struct RegularJoin {
@@ -55,11 +55,7 @@ impl Stream {
         let mut stored = columns_before();
         self.add_both_sides(other, &mut stored);
         self.plan_state(&state_table, Schema::new(stored, &STATE_KEY).map_err(|error| error.to_string())?)?;
-        let added = other.columns.iter().cloned().map(|column| match kind {
-            JoinKind::Inner => column,
-            JoinKind::Left => Column { nullable: true, ..column },
-        });
-        let columns: Vec<Column> = self.columns.iter().cloned().chain(added).collect();
+        let columns = self.joined_columns(other, kind);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
         let mut joined = self.add(columns.into(), move |made| {
             let (name, keys) = (format!("join {table}"), JoinKeys::new(left_keys, right_keys));

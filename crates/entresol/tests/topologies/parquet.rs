@@ -429,7 +429,7 @@ fn changes_of_a_table_roll_into_files_and_back() {
     assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_sinks")[0], ["0"]);
 }
 
-/// What cannot be written ends the sink with the reason, and its rows come when it can.
+/// Ends with the reason where it cannot write; its rows come when it can.
 #[test]
 fn a_folder_that_is_not_there_ends_the_sink_until_it_is() {
     let directory = tempfile::tempdir().unwrap();

@@ -29,126 +29,37 @@
 //! rows of open windows stay, and are an error if they do not fit.
 
 pub(crate) mod frames;
+mod rows;
 
 use crate::UTC;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
-use crate::operators::rank_state::frames::{CarriedStates, FrameRows};
+use crate::operators::rank_state::frames::CarriedStates;
+use crate::operators::rank_state::rows::{
+    PartitionKey, PartitionRows, RankedBatch, RankedRow, bytes_of, differences,
+};
 use crate::operators::ranking::RankTimes;
 use crate::operators::running_state::is_empty;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
-use crate::ranking::{RankFunction, RankOrder};
+use crate::ranking::RankOrder;
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
-use arrow_array::{Array, ArrayRef, BooleanArray, Int64Array, RecordBatch};
-use arrow_row::{OwnedRow, RowConverter, Rows, SortField};
+use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
+use arrow_row::{RowConverter, SortField};
 use arrow_schema::{ArrowError, SchemaRef, SortOptions};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
-use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// Estimated bytes of memory of a row besides its values.
-const ROW_BYTES: usize = 112;
+pub(crate) use self::rows::{RankLayout, RankedOutput};
+
 /// Estimated bytes of memory of a partition besides its rows.
 const PARTITION_BYTES: usize = 128;
-
-/// Columns that a partition has in common, in Arrow's row format.
-pub(crate) type PartitionKey = Arc<[u8]>;
-
-/// Columns of the stream, and the ranks that they get.
-pub(crate) struct RankLayout {
-    /// Columns of the partition, of windows the edge first.
-    pub(crate) key: Vec<usize>,
-    /// All others.
-    pub(crate) others: Vec<usize>,
-    pub(crate) order: Vec<RankOrder>,
-    pub(crate) function: RankFunction,
-    pub(crate) limit: Option<usize>,
-    /// True if rows are taken back, for which those behind them move up.
-    pub(crate) has_changes: bool,
-    /// Rows that window functions read of those that were sent; none of a ranking.
-    pub(crate) frames: Option<FrameRows>,
-    pub(crate) partitions_in_dram: usize,
-}
-
-/// Row of a partition.
-#[derive(Clone)]
-pub(crate) struct RankedRow {
-    order: Box<[u8]>,
-    arrival: i64,
-    slot: i64,
-    /// Event time, if the ranking waits for it.
-    time: EventTime,
-    row: OwnedRow,
-    /// State with which window functions go on behind the row; none before it is sent.
-    carried: Option<OwnedRow>,
-}
-
-impl RankedRow {
-    fn bytes(&self) -> usize {
-        let carried = self.carried.as_ref().map_or(0, |carried| carried.as_ref().len());
-        self.order.len() + self.row.as_ref().len() + carried + ROW_BYTES
-    }
-
-    fn compare(&self, other: &RankedRow) -> Ordering {
-        self.order.cmp(&other.order).then(self.arrival.cmp(&other.arrival))
-    }
-}
-
-type PartitionRows = Vec<Arc<RankedRow>>;
-
-fn bytes_of(rows: &PartitionRows) -> usize {
-    rows.iter().map(|row| row.bytes()).sum()
-}
-
-/// Rows of a batch in the forms in which they are compared and stored.
-pub(crate) struct RankedBatch {
-    keys: Option<Rows>,
-    orders: Rows,
-    rows: Rows,
-}
-
-impl RankedBatch {
-    fn key(&self, row: usize) -> &[u8] {
-        self.keys.as_ref().map_or(&[], |keys| keys.row(row).data())
-    }
-}
-
-/// Rows that are sent, with their ranks.
-#[derive(Default)]
-pub(crate) struct RankedOutput {
-    rows: Vec<Arc<RankedRow>>,
-    ranks: Vec<i64>,
-    /// True of rows that are taken back.
-    retracted: Vec<bool>,
-}
-
-impl RankedOutput {
-    pub(crate) fn len(&self) -> usize {
-        self.rows.len()
-    }
-
-    fn push(&mut self, row: &Arc<RankedRow>, rank: i64) {
-        self.push_change(row, rank, false);
-    }
-
-    fn push_change(&mut self, row: &Arc<RankedRow>, rank: i64, is_retracted: bool) {
-        self.rows.push(Arc::clone(row));
-        self.ranks.push(rank);
-        self.retracted.push(is_retracted);
-    }
-
-    /// Change types of a part of the rows.
-    pub(crate) fn retracted(&self, part: std::ops::Range<usize>) -> BooleanArray {
-        BooleanArray::from(self.retracted[part].to_vec())
-    }
-}
 
 pub(crate) struct RankState {
     name: String,
@@ -761,95 +672,5 @@ pub(super) fn limited(reserved: Option<Result<(), entresol_memory::budget::Memor
     match reserved {
         Some(Err(limit)) => Err(entresol_transactions::Error::Memory(limit.into()).into()),
         _ => Ok(()),
-    }
-}
-
-/// Adds the rows that are new in a partition, and those whose slot is free again.
-fn differences<'r>(
-    before: &'r PartitionRows,
-    after: &'r PartitionRows,
-    written: &mut Vec<&'r Arc<RankedRow>>,
-    deleted: &mut Vec<&'r Arc<RankedRow>>,
-) {
-    let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
-    let first = (written.len(), deleted.len());
-    loop {
-        match (old.peek(), new.peek()) {
-            (None, None) => break,
-            (Some(one), Some(other)) if Arc::ptr_eq(one, other) => {
-                old.next();
-                new.next();
-            }
-            (Some(one), other) if other.is_none_or(|other| one.compare(other) != Ordering::Greater) => {
-                deleted.extend(old.next());
-            }
-            _ => written.extend(new.next()),
-        }
-    }
-    if deleted.len() > first.1 {
-        let slots: BTreeSet<i64> = written[first.0..].iter().map(|row| row.slot).collect();
-        let mut at = 0;
-        deleted.retain(|row| {
-            at += 1;
-            at <= first.1 || !slots.contains(&row.slot)
-        });
-    }
-}
-
-impl RankedBatch {
-    fn row(&self, row: usize, slot: i64, arrival: i64, time: EventTime) -> RankedRow {
-        let order = Box::from(self.orders.row(row).data());
-        RankedRow { order, arrival, slot, time, row: self.rows.row(row).owned(), carried: None }
-    }
-}
-
-impl RankLayout {
-    /// Number of rows of a partition that are stored, by the ranking function; none if all are.
-    fn stored_limit(&self) -> Option<usize> {
-        self.limit.filter(|_| !self.has_changes)
-    }
-
-    /// Tells whether a row that comes at a position is beyond the limit.
-    fn is_beyond(&self, rows: &PartitionRows, position: usize, order: &[u8]) -> bool {
-        let Some(limit) = self.stored_limit() else { return false };
-        match self.function {
-            RankFunction::RowNumber => position >= limit,
-            RankFunction::Rank => rows.partition_point(|row| *row.order < *order) >= limit,
-            RankFunction::DenseRank => {
-                let before = &rows[..rows.partition_point(|row| *row.order < *order)];
-                before.chunk_by(|one, other| one.order == other.order).count() >= limit
-            }
-        }
-    }
-
-    /// Removes the rows beyond the limit; returns them.
-    fn truncate(&self, rows: &mut PartitionRows) -> PartitionRows {
-        let limit = self.stored_limit().filter(|limit| rows.len() > *limit);
-        let Some(limit) = limit else { return Vec::new() };
-        let end = match self.function {
-            RankFunction::RowNumber => limit,
-            RankFunction::Rank => rows.partition_point(|row| row.order <= rows[limit - 1].order),
-            RankFunction::DenseRank => {
-                rows.chunk_by(|one, other| one.order == other.order).take(limit).map(<[_]>::len).sum()
-            }
-        };
-        rows.split_off(end)
-    }
-
-    /// Ranks of the rows of a partition.
-    fn ranks(&self, rows: &PartitionRows) -> Vec<i64> {
-        let mut ranks = Vec::with_capacity(rows.len());
-        let (mut rank, mut dense) = (0, 0);
-        for (at, row) in rows.iter().enumerate() {
-            if at == 0 || rows[at - 1].order != row.order {
-                (rank, dense) = (at as i64 + 1, dense + 1);
-            }
-            ranks.push(match self.function {
-                RankFunction::RowNumber => at as i64 + 1,
-                RankFunction::Rank => rank,
-                RankFunction::DenseRank => dense,
-            });
-        }
-        ranks
     }
 }

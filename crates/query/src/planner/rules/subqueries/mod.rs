@@ -30,7 +30,7 @@ pub(crate) use self::membership::Membership;
 static NUMBER: AtomicU64 = AtomicU64::new(0);
 
 /// Beginning of the unique names.
-const PREFIX: &str = "__";
+const PREFIX: &str = "__subquery_";
 
 fn fresh(what: &str) -> String {
     format!("{PREFIX}{what}_{}", NUMBER.fetch_add(1, Ordering::Relaxed))
@@ -111,11 +111,16 @@ mod tests {
     #[test]
     fn unique_names_are_numbered_as_they_appear() {
         let text = |item: u64, list: u64| {
-            format!("__item_{item} IN __list_{list}, __item_{item} AS a__b_7x, __state, x")
+            format!(
+                "__subquery_item_{item} IN __subquery_list_{list}, __subquery_item_{item} AS __item_7, __subquery_x, x"
+            )
         };
         assert_eq!(renumbered(&text(12, 15)), text(0, 1));
         assert_eq!(renumbered(&text(7, 3)), text(0, 1));
-        assert_eq!(renumbered("__row_4"), "__row_0");
-        assert_ne!(renumbered("__row_1 = __row_1"), renumbered("__row_1 = __row_2"));
+        assert_eq!(renumbered("__subquery_row_4"), "__subquery_row_0");
+        assert_ne!(
+            renumbered("__subquery_row_1 = __subquery_row_1"),
+            renumbered("__subquery_row_1 = __subquery_row_2")
+        );
     }
 }
