@@ -177,6 +177,7 @@ impl<K: TreeKey> SparseIndex<K> {
 
     /// Frees the first page of a tree that is being destroyed; false if there is none.
     pub(super) fn destroy_page(pool: &Pool, header: PoolOffset) -> Result<bool> {
+        assert!(!header.is_null() && header.is_aligned(64), "a tree begins at a line, not at {header:#x}");
         let page = PoolOffset::from_word(pool.word(header.plus(FIRST_PAGE)).load(Ordering::Acquire));
         if page.is_null() {
             return Ok(false);
@@ -187,9 +188,15 @@ impl<K: TreeKey> SparseIndex<K> {
             message: format!("its sparse index refers to {page:#x}, which cannot hold a page"),
         })?;
         pool.verify(page, PAGE_BYTES)?;
+        let next = words[0].load(Ordering::Acquire);
+        // A freed page must not be freed again.
+        if PoolOffset::from_word(next) == page {
+            let message = "a page of its sparse index refers to itself".to_owned();
+            return Err(Error::Corrupt { offset: page, message });
+        }
         let mut publication = pool.publication();
         publication.free(page);
-        publication.set(header.plus(FIRST_PAGE), words[0].load(Ordering::Acquire));
+        publication.set(header.plus(FIRST_PAGE), next);
         publication.publish()?;
         Ok(true)
     }
