@@ -91,7 +91,7 @@ pub use leaf::LEAF_BYTES;
 #[cfg(feature = "mutants")]
 pub use points::POINTS;
 pub use range::{Range, Scan};
-pub use simd::{WideLoops, append_positions_within, run_wide};
+pub use simd::{BitSet, CHUNK_VALUES, LANES, append_positions_in, append_positions_within, unpack_chunk};
 
 /// Result of [`OrderedIndex::insert`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

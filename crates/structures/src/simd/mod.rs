@@ -4,96 +4,16 @@
 //! processor has AVX-512, a line is compared by one instruction, written in assembly: to the compiler that is
 //! no access to plain data, and a line torn between two of its words is as stale as one read word by word.
 
+mod packing;
+mod positions;
+
 use std::sync::atomic::{AtomicU64, Ordering};
+
+pub use packing::{CHUNK_VALUES, LANES, unpack_chunk};
+pub use positions::{BitSet, append_positions_in, append_positions_within};
 
 /// Words of a cache line.
 pub(crate) type Line = [AtomicU64; 8];
-
-/// Computation for [`run_wide`]: short loops over slices. `run` is to be `#[inline(always)]`, and so is what it calls:
-/// only what the compiler inlines is compiled for other instructions, and it inlines no large closure.
-pub trait WideLoops {
-    /// Computes.
-    fn run(self);
-}
-
-/// Runs a computation with the vector instructions of AVX2 where the processor has them. The result is the same
-/// either way. Cost: one load and a branch.
-#[inline]
-pub fn run_wide(loops: impl WideLoops) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        #[target_feature(enable = "avx2")]
-        fn wide(loops: impl WideLoops) {
-            loops.run();
-        }
-        if is_x86_feature_detected!("avx2") {
-            // SAFETY: the processor has AVX2 (just asked).
-            return unsafe { wide(loops) };
-        }
-    }
-    loops.run();
-}
-
-/// Writes to `out` the positions, counted from `first`, of the values of which `low` is at most `width` less;
-/// returns their number. `out` has room for as many as there are values.
-///
-/// # Panics
-///
-/// If `out` is shorter than `values`.
-#[inline]
-pub fn append_positions_within(values: &[u32], bounds: (u32, u32), first: u32, out: &mut [u32]) -> usize {
-    let out = &mut out[..values.len()];
-    #[cfg(target_arch = "x86_64")]
-    if compares_lines() {
-        // SAFETY: the processor has AVX-512 (just asked).
-        return unsafe { append_sixteen_by_sixteen(values, bounds, first, out) };
-    }
-    append_one_by_one(values, bounds, first, out)
-}
-
-/// Same as [`append_positions_within`], without a branch that depends on a value.
-#[inline]
-fn append_one_by_one(values: &[u32], (low, width): (u32, u32), first: u32, out: &mut [u32]) -> usize {
-    let mut count = 0;
-    for (at, value) in values.iter().enumerate() {
-        out[count] = first + at as u32;
-        count += usize::from(value.wrapping_sub(low) <= width);
-    }
-    count
-}
-
-/// Same as [`append_positions_within`]: sixteen values are compared, and their positions moved together, by an
-/// instruction each.
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f")]
-fn append_sixteen_by_sixteen(values: &[u32], (low, width): (u32, u32), first: u32, out: &mut [u32]) -> usize {
-    use std::arch::x86_64::{
-        _mm512_add_epi32, _mm512_cmple_epu32_mask, _mm512_loadu_si512, _mm512_maskz_compress_epi32,
-        _mm512_set1_epi32, _mm512_setr_epi32, _mm512_storeu_si512, _mm512_sub_epi32,
-    };
-    let (low_lanes, width_lanes) =
-        (_mm512_set1_epi32(low.cast_signed()), _mm512_set1_epi32(width.cast_signed()));
-    let mut positions = _mm512_add_epi32(
-        _mm512_set1_epi32(first.cast_signed()),
-        _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15),
-    );
-    let (sixteens, rest) = values.as_chunks::<16>();
-    let mut count = 0;
-    for sixteen in sixteens {
-        // SAFETY: reads the 64 bytes of an array.
-        let lanes = unsafe { _mm512_loadu_si512(sixteen.as_ptr().cast()) };
-        let within = _mm512_cmple_epu32_mask(_mm512_sub_epi32(lanes, low_lanes), width_lanes);
-        let found = _mm512_maskz_compress_epi32(within, positions);
-        // At most as many were found as values were read, so sixteen have room.
-        let place: &mut [u32] = &mut out[count..count + 16];
-        // SAFETY: writes the 64 bytes of a slice of sixteen.
-        unsafe { _mm512_storeu_si512(place.as_mut_ptr().cast(), found) };
-        count += within.count_ones() as usize;
-        positions = _mm512_add_epi32(positions, _mm512_set1_epi32(16));
-    }
-    let read = 16 * sixteens.len();
-    count + append_one_by_one(rest, (low, width), first + read as u32, &mut out[count..])
-}
 
 /// Returns true if a line is compared by one instruction. Where not, callers with sorted words do better with
 /// binary search.
@@ -330,28 +250,6 @@ mod tests {
             for wanted in [0, 1, 5, 8, u64::MAX, u64::MAX - 3, i64::MAX.cast_unsigned()] {
                 assert_eq!(not_greater(&line, wanted), words_matching(&line, |word| word <= wanted));
                 assert_eq!(equal(&line, wanted), words_matching(&line, |word| word == wanted));
-            }
-        }
-    }
-
-    #[test]
-    fn positions_within_bounds_are_those_of_a_filter() {
-        let mut word = 0x0123_4567_89AB_CDEF_u64;
-        for count in (0..70).chain([1000, 1024]) {
-            for (low, width) in [(0, 0), (3, 2), (1, u32::MAX), (u32::MAX - 1, 1), (0, u32::MAX)] {
-                let random = |_| {
-                    word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(3);
-                    // Small ones, large ones, and many that are alike.
-                    ((word >> 61) as u32).wrapping_sub(2)
-                };
-                let values: Vec<u32> = (0..count).map(random).collect();
-                let is_within = |at: &u32| values[*at as usize].wrapping_sub(low) <= width;
-                let expected: Vec<u32> = (0..count).filter(is_within).map(|at| 7 + at).collect();
-                let mut found = vec![0; values.len()];
-                let length = append_positions_within(&values, (low, width), 7, &mut found);
-                assert_eq!(&found[..length], expected, "{count} values from {low}, width {width}");
-                let length = append_one_by_one(&values, (low, width), 7, &mut found);
-                assert_eq!(&found[..length], expected, "{count} values from {low}, width {width}");
             }
         }
     }

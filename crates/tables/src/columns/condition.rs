@@ -1,6 +1,7 @@
 //! Conditions on values of one column, which a scan checks on stored values.
 
 use crate::value::Value;
+use entresol_structures::BitSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -12,25 +13,6 @@ pub struct IntegerSet {
     bits: u64,
     /// Number of its integers.
     len: u64,
-}
-
-/// Set of integers as differences to a base.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct DifferenceSet<'s> {
-    words: &'s [u64],
-    bits: u64,
-    /// Difference between the base and the least integer, modulo 2^64.
-    shift: u64,
-}
-
-impl DifferenceSet<'_> {
-    /// Tells whether the sum of the base and a difference is in the set. One outside of its bounds reads the bit
-    /// behind the last one, which is not set: no branch depends on the difference.
-    #[inline(always)]
-    pub(crate) fn contains(&self, difference: u32) -> bool {
-        let bit = u64::from(difference).wrapping_add(self.shift).min(self.bits);
-        self.words[(bit / 64) as usize] >> (bit % 64) & 1 == 1
-    }
 }
 
 impl IntegerSet {
@@ -80,9 +62,8 @@ impl IntegerSet {
     }
 
     /// Set as differences to a base.
-    pub(crate) fn relative_to(&self, base: i64) -> DifferenceSet<'_> {
-        let shift = base.wrapping_sub(self.least) as u64;
-        DifferenceSet { words: &self.words, bits: self.bits, shift }
+    pub(crate) fn relative_to(&self, base: i64) -> BitSet<'_> {
+        BitSet::new(&self.words, self.bits, base.wrapping_sub(self.least) as u64)
     }
 
     /// Returns true if it has all integers from its least to its greatest one.

@@ -12,17 +12,16 @@
 use crate::columns::packing::{
     CHUNK_VALUES, bits_of, pack, packed_words, short_at, unpack, unpack_one, value_at,
 };
-use entresol_structures::append_positions_within;
+use crate::columns::runs::{RUN_LANES, each_of_runs, expand_runs, select_runs};
+use entresol_structures::{BitSet, append_positions_in, append_positions_within};
 use std::cell::Cell;
 
 /// Size of the other encodings beside a packed block at which they are chosen, as a fraction.
 const SMALLER: (usize, usize) = (3, 4);
-/// Values that are written for a run at once, without a branch: most runs are not longer.
-const RUN_LANES: usize = 8;
 /// Positions of a chunk of packed values below which they are looked up one by one.
-const FEW_OF_CHUNK: usize = 32;
-/// Positions of a block of runs below which their runs are looked for one after another.
-const FEW_OF_RUNS: usize = 256;
+const FEW_OF_CHUNK: usize = 12;
+/// Share of a block's positions, as a divisor, below which wide or unsorted ones are looked up one by one.
+const FEW_SHARE: usize = 32;
 
 /// Encoding of a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -229,6 +228,28 @@ impl IntegerBlock {
         self.select_where(words, values, rows, is_met, |_| false);
     }
 
+    /// Positions of the values that are in a set, in place of those in `rows`: it is that of the differences to the
+    /// base, where there are such; else `is_met` tells of a value.
+    pub(crate) fn select_in(
+        &self,
+        words: &[u32],
+        values: usize,
+        rows: &mut Vec<u32>,
+        set: &BitSet<'_>,
+        is_met: impl Fn(i64) -> bool,
+    ) {
+        if self.encoding != Encoding::Packed || !self.has_differences() {
+            return self.select_where(words, values, rows, |difference| set.contains(difference), is_met);
+        }
+        rows.clear();
+        rows.resize(values, 0);
+        let mut count = 0;
+        unpack(words, values, self.bits, |first, chunk| {
+            count += append_positions_in(chunk, set, first as u32, &mut rows[count..]);
+        });
+        rows.truncate(count);
+    }
+
     /// Least difference within bounds of values, and the number of those above it; none if there is none.
     pub(crate) fn bounds_of_differences(&self, least: i64, greatest: i64) -> Option<(u32, u32)> {
         if least > greatest || greatest < self.base {
@@ -322,7 +343,7 @@ impl IntegerBlock {
                 found[at] = T::from_difference(self.base, difference);
             });
         }
-        if self.encoding == Encoding::Packed && rows.len() < values / FEW_OF_CHUNK {
+        if self.encoding == Encoding::Packed && rows.len() < values / FEW_SHARE {
             return out.extend(rows.iter().map(|row| T::of(self.value(words, values, *row as usize))));
         }
         let mut decoded: Vec<T> = Vec::new();
@@ -344,21 +365,23 @@ impl IntegerBlock {
             return each_of_runs((&differences, &ends), values, (count, row), f);
         }
         let mut unpacked = [0; CHUNK_VALUES];
-        let mut from = 0;
-        while from < count {
-            let chunk = row(from) as usize / CHUNK_VALUES;
+        let mut at = 0;
+        while at < count {
+            let chunk = row(at) as usize / CHUNK_VALUES;
             let end = ((chunk + 1) * CHUNK_VALUES) as u32;
-            let rest = (count - from).min(CHUNK_VALUES);
-            let of_chunk = partition_point(rest, |at| row(from + at) < end);
-            if of_chunk < FEW_OF_CHUNK {
-                (from..from + of_chunk).for_each(|at| f(at, short_at(words, self.bits, row(at) as usize)));
-            } else {
+            let is_in_chunk = |at: usize| at < count && row(at) < end;
+            if is_in_chunk(at + FEW_OF_CHUNK - 1) {
                 unpack_one(words, self.bits, chunk, &mut unpacked);
-                for at in from..from + of_chunk {
+                while is_in_chunk(at) {
                     f(at, unpacked[row(at) as usize % CHUNK_VALUES]);
+                    at += 1;
+                }
+            } else {
+                while is_in_chunk(at) {
+                    f(at, short_at(words, self.bits, row(at) as usize));
+                    at += 1;
                 }
             }
-            from += of_chunk;
         }
     }
 
@@ -397,87 +420,6 @@ impl IntegerBlock {
                 of_runs[run.min(of_runs.len() - 1)]
             }
         }
-    }
-}
-
-/// Number of the first positions, below `count`, that meet a condition which none behind them meets.
-#[inline]
-fn partition_point(count: usize, is_before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, count);
-    while low < high {
-        let middle = (low + high) / 2;
-        if is_before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
-}
-
-/// Appends the values of runs: a fixed number of each, of which those behind its end are overwritten by the next run.
-fn expand_runs<T: Copy>(of_runs: impl Iterator<Item = T>, ends: &[u32], values: usize, out: &mut Vec<T>) {
-    let mut start = 0;
-    let before = out.len();
-    for (value, end) in of_runs.zip(ends) {
-        // Damaged ends may descend, or lie behind the block.
-        let end = (*end as usize).clamp(start, values);
-        out.resize(before + start, value);
-        out.extend([value; RUN_LANES]);
-        if end > start + RUN_LANES {
-            out.extend(std::iter::repeat_n(value, end - start - RUN_LANES));
-        }
-        start = end;
-    }
-    out.truncate(before + start);
-}
-
-/// Positions of the values of runs whose differences meet a condition.
-#[inline]
-fn select_runs(
-    differences: &[u32],
-    ends: &[u32],
-    values: usize,
-    rows: &mut Vec<u32>,
-    is_met: impl Fn(u32) -> bool,
-) {
-    rows.resize(values + RUN_LANES, 0);
-    let (mut count, mut start) = (0, 0);
-    for (difference, end) in differences.iter().zip(ends) {
-        let end = (*end as usize).clamp(start, values);
-        let is_met = is_met(*difference);
-        let first: &mut [u32; RUN_LANES] =
-            rows[count..].first_chunk_mut().expect("there is room for a run behind the last row");
-        first.iter_mut().enumerate().for_each(|(at, row)| *row = (start + at) as u32);
-        if end > start + RUN_LANES && is_met {
-            let rest = start + RUN_LANES..end;
-            let places = &mut rows[count + RUN_LANES..count + end - start];
-            places.iter_mut().zip(rest).for_each(|(place, row)| *place = row as u32);
-        }
-        count += if is_met { end - start } else { 0 };
-        start = end;
-    }
-    rows.truncate(count);
-}
-
-/// Calls `f` with the number of each of some positions, which ascend, and the difference of its run.
-#[inline]
-fn each_of_runs(
-    (differences, ends): (&[u32], &[u32]),
-    values: usize,
-    (count, row): (usize, impl Fn(usize) -> u32),
-    mut f: impl FnMut(usize, u32),
-) {
-    if count >= FEW_OF_RUNS {
-        let mut expanded: Vec<u32> = Vec::with_capacity(values + RUN_LANES);
-        expand_runs(differences.iter().copied(), ends, values, &mut expanded);
-        // Damaged runs may end early.
-        expanded.resize(values, 0);
-        return (0..count).for_each(|at| f(at, expanded[row(at) as usize]));
-    }
-    let (mut run, last) = (0, differences.len() - 1);
-    for at in 0..count {
-        let row = row(at);
-        while run < last && ends[run] <= row {
-            run += 1;
-        }
-        f(at, differences[run]);
     }
 }
 

@@ -32,6 +32,7 @@ pub(crate) mod merger;
 pub(crate) mod packing;
 pub(crate) mod page;
 pub(crate) mod pipeline;
+pub(crate) mod runs;
 pub(crate) mod scan;
 pub(crate) mod selection;
 pub(crate) mod store;

@@ -1,20 +1,16 @@
 //! Bit packing: integers of a given number of bits, in chunks that a loop over lanes unpacks.
 //!
-//! A chunk is [`CHUNK_VALUES`] values. Value `p` of it lies in lane `p % 32`, as the `p / 32`-th of the lane; a
-//! lane packs its 32 values one after another into as many 32-bit words as a value has bits; word `w` of all
-//! lanes is stored together. So consecutive values come from consecutive words by the same shifts, and
-//! compilers turn the loop over lanes into vector instructions, those of AVX2 where the processor has them
-//! (the layout of Afroozeh and Boncz, "The
-//! FastLanes Compression Layout", PVLDB 16 (9), 2023, with one width of lane).
+//! A chunk is [`CHUNK_VALUES`] values, the last one filled up with zeros. Value `p` of it lies in lane `p % 32`, as the
+//! `p / 32`-th of the lane; a lane packs its 32 values one after another into as many 32-bit words as a value has
+//! bits; word `w` of all lanes is stored together. So consecutive values come from consecutive words by the same
+//! shifts, by vector instructions ([`unpack_chunk`]; the layout of Afroozeh and Boncz, "The FastLanes Compression
+//! Layout", PVLDB 16 (9), 2023, with one width of lane).
 //!
 //! Values of more than 32 bits are packed twice: their low halves with 32 bits, then their high halves.
 
-use entresol_structures::{WideLoops, run_wide};
+pub(crate) use entresol_structures::CHUNK_VALUES;
+use entresol_structures::{LANES, unpack_chunk};
 
-/// Number of values of a chunk; the last one is filled up with zeros.
-pub(crate) const CHUNK_VALUES: usize = 1024;
-const LANES: usize = 32;
-const LANE_VALUES: usize = CHUNK_VALUES / LANES;
 const WORD_BITS: usize = 32;
 
 /// Number of bits of the greatest of some values.
@@ -70,7 +66,7 @@ pub(crate) fn unpack(words: &[u32], values: usize, bits: u32, mut f: impl FnMut(
     let of_chunk = LANES * bits as usize;
     for first in (0..values).step_by(CHUNK_VALUES) {
         let start = first / CHUNK_VALUES * of_chunk;
-        unpack_chunk(&words[start..start + of_chunk], bits, &mut chunk);
+        unpack_any(&words[start..start + of_chunk], bits, &mut chunk);
         f(first, &chunk[..CHUNK_VALUES.min(values - first)]);
     }
 }
@@ -79,7 +75,7 @@ pub(crate) fn unpack(words: &[u32], values: usize, bits: u32, mut f: impl FnMut(
 #[inline]
 pub(crate) fn unpack_one(words: &[u32], bits: u32, chunk: usize, out: &mut [u32; CHUNK_VALUES]) {
     let of_chunk = LANES * bits as usize;
-    unpack_chunk(&words[chunk * of_chunk..(chunk + 1) * of_chunk], bits, out);
+    unpack_any(&words[chunk * of_chunk..(chunk + 1) * of_chunk], bits, out);
 }
 
 /// Value at a position, of at most 32 bits.
@@ -114,56 +110,11 @@ fn half_at(words: &[u32], bits: usize, at: usize) -> u64 {
     value & mask(bits)
 }
 
-/// Unpacks a chunk of `BITS`-bit values.
-#[inline(always)]
-fn unpack_lanes<const BITS: usize>(words: &[u32], out: &mut [u32; CHUNK_VALUES]) {
-    let mask = mask(BITS) as u32;
-    for number in 0..LANE_VALUES {
-        let (word, shift) = (number * BITS / WORD_BITS, number * BITS % WORD_BITS);
-        let low = &words[word * LANES..(word + 1) * LANES];
-        let values = &mut out[number * LANES..(number + 1) * LANES];
-        if shift + BITS <= WORD_BITS {
-            for (value, low) in values.iter_mut().zip(low) {
-                *value = (low >> shift) & mask;
-            }
-        } else {
-            let high = &words[(word + 1) * LANES..(word + 2) * LANES];
-            for ((value, low), high) in values.iter_mut().zip(low).zip(high) {
-                *value = ((low >> shift) | (high << (WORD_BITS - shift))) & mask;
-            }
-        }
-    }
-}
-
-macro_rules! by_width {
-    ($bits:expr, $words:expr, $out:expr, $($width:literal)*) => {
-        match $bits {
-            $($width => unpack_lanes::<$width>($words, $out),)*
-            bits => unreachable!("a half has at most 32 bits, not {bits}"),
-        }
-    };
-}
-
-/// Unpacking of a chunk of values of 1 to 32 bits.
-struct ChunkUnpacking<'a> {
-    words: &'a [u32],
-    bits: u32,
-    out: &'a mut [u32; CHUNK_VALUES],
-}
-
-impl WideLoops for ChunkUnpacking<'_> {
-    #[inline(always)]
-    fn run(self) {
-        let (words, out) = (self.words, self.out);
-        by_width!(self.bits, words, out, 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20 21 22 23 24 25 26 27 28 29 30 31 32)
-    }
-}
-
-fn unpack_chunk(words: &[u32], bits: u32, out: &mut [u32; CHUNK_VALUES]) {
+fn unpack_any(words: &[u32], bits: u32, out: &mut [u32; CHUNK_VALUES]) {
     if bits == 0 {
         return out.fill(0);
     }
-    run_wide(ChunkUnpacking { words, bits, out });
+    unpack_chunk(words, bits, out);
 }
 
 #[cfg(test)]

@@ -218,13 +218,19 @@ impl RowSelection {
         if set.is_contiguous() {
             return self.narrow_between(page, block, (least, greatest));
         }
+        // Bounds are checked faster, and leave less to look up.
+        let span = |(least, greatest): (i64, i64)| i128::from(greatest) - i128::from(least);
+        let common = (least.max(summary.least), greatest.min(summary.greatest));
+        if self.is_all && span(common) * 2 < span((summary.least, summary.greatest)) {
+            self.narrow_integers(page, block, (least, greatest));
+        }
         let (integers, words) = page.integers_of(block);
         let is_met = |value: i64| set.contains(value);
         let test = set.relative_to(integers.base);
-        let is_difference_met = |difference: u32| test.contains(difference);
         if std::mem::take(&mut self.is_all) {
-            integers.select_where(words, summary.rows, &mut self.rows, is_difference_met, is_met);
+            integers.select_in(words, summary.rows, &mut self.rows, &test, is_met);
         } else {
+            let is_difference_met = |difference: u32| test.contains(difference);
             integers.refine_where(words, summary.rows, &mut self.rows, is_difference_met, is_met);
         }
     }
