@@ -74,6 +74,8 @@ pub(crate) enum Phase {
 pub(crate) struct ServerState {
     pub(crate) db: Database,
     pub(crate) limits: Limits,
+    /// True if it listens on this machine alone.
+    pub(crate) is_local: bool,
     pub(crate) tls: Option<TlsAcceptor>,
     pub(crate) tls_required: bool,
     pub(crate) metrics: Metrics,
@@ -136,6 +138,7 @@ impl Server {
         let shared = ServerState {
             db,
             limits: options.limits,
+            is_local: options.listen.ip().is_loopback(),
             tls: acceptor,
             tls_required: options.tls.is_some_and(|tls| tls.required),
             metrics: Metrics::default(),

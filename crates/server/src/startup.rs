@@ -229,7 +229,12 @@ async fn authenticated(
     let role = if roles_exist {
         password(socket, shared, &user).await?
     } else {
-        // There are no passwords, and the server listens on this machine only.
+        // There are no passwords. A server that others reach began with roles.
+        if !shared.is_local {
+            let message = "there are no roles any more, and the server listens on more than this machine: create one \
+                           with `entresol role add`";
+            return Err(fatal("28000", message.to_owned()));
+        }
         Role { name: user, administrator: true, grants: Default::default() }
     };
     let memory = shared.db.reserve_memory(MemoryConsumer::Connections, CONNECTION_BYTES);

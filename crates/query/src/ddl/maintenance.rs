@@ -12,6 +12,7 @@
 
 use crate::catalog::rows::named::sequences_of;
 use crate::ddl::layout;
+use crate::ddl::owned_tables;
 use crate::ddl::sequences;
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
@@ -34,6 +35,7 @@ pub(crate) async fn truncate(
     statement: &Truncate,
 ) -> Result<StatementResult> {
     for table in tables_of(session, statement)? {
+        owned_tables::check_roles(&table, "truncate")?;
         let text = format!("DELETE FROM \"{}\"", table.name().replace('"', "\"\""));
         match parse(&text)?.pop() {
             Some(Command::Delete(delete)) => dml_statements::delete(session, tx, &delete).await?,

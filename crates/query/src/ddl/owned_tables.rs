@@ -1,4 +1,4 @@
-//! Tables that belong to topologies and materialized views: no other statement changes their definition.
+//! Tables that belong to topologies, materialized views and roles: no other statement changes their definition.
 //!
 //! | owner of the table | SQLSTATE | instead |
 //! | --- | --- | --- |
@@ -6,11 +6,13 @@
 //! | a topology: state of its operators | 2BP01 | DROP TOPOLOGY, or another statement of it |
 //! | a materialized view | 42809 | DROP MATERIALIZED VIEW |
 //! | all materialized views, the state of one | 42501 | nothing |
+//! | the server: roles and their grants | 42501 | CREATE, ALTER and DROP ROLE, GRANT, REVOKE |
 //!
 //! State of a topology that is gone is as any table.
 
 use crate::ddl::stored_topologies;
 use crate::error::{Error, Result};
+use crate::privileges::{GRANTS_TABLE, ROLES_TABLE};
 use crate::session::core::SessionCore;
 use crate::session::materialized;
 use entresol_tables::Table;
@@ -22,8 +24,9 @@ const TOPOLOGY_PREFIX: &str = "topology ";
 /// `action` is its verb.
 pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) -> Result<()> {
     materialized::check_ordinary(table)?;
-    let Some(owner) = table.definition().owner.as_deref() else { return Ok(()) };
+    check_roles(table, action)?;
     let name = table.name();
+    let Some(owner) = table.definition().owner.as_deref() else { return Ok(()) };
     let Some(topology) = owner.strip_prefix(TOPOLOGY_PREFIX) else {
         let message = format!("cannot {action} table {name}: it belongs to {owner}, which alone write it");
         return Err(Error::coded("42501", message));
@@ -35,6 +38,18 @@ pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) ->
         "cannot {action} table {name}: it is state of topology {topology}; DROP TOPOLOGY {topology} removes it"
     );
     Err(Error::coded("2BP01", message))
+}
+
+/// Refuses a statement that would take all roles away at once: without any, whoever connects could do everything.
+pub(crate) fn check_roles(table: &Table, action: &str) -> Result<()> {
+    let name = table.name();
+    if name != ROLES_TABLE && name != GRANTS_TABLE {
+        return Ok(());
+    }
+    let message = format!(
+        "cannot {action} table {name}: it has the roles; CREATE, ALTER and DROP ROLE, GRANT and REVOKE change them"
+    );
+    Err(Error::coded("42501", message))
 }
 
 /// Refuses an index of a table with state of topologies, or of all materialized views. Those of one may have indexes.

@@ -64,9 +64,7 @@ fn outer_column(message: &str) -> Option<String> {
         message.split_once("Physical plan does not support logical expression OuterReferenceColumn(")?;
     let (_, name) = field.split_once("name: \"")?;
     let (name, _) = name.split_once('"')?;
-    Some(format!(
-        "a subquery that uses column \"{name}\" of an outer query in this way: write it as a join; this"
-    ))
+    Some(format!("a subquery that uses column \"{name}\" of an outer query in this way: write it as a join"))
 }
 
 /// Ends of messages that say that something is not supported.

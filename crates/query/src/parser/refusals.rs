@@ -5,6 +5,7 @@
 //! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
 //! | ASOF JOIN with USING or NATURAL | its condition is a mark beside ON |
+//! | a window function in WHERE or HAVING | rows are filtered before they have windows |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
 
@@ -25,7 +26,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Words of which every statement with such a clause has at least one.
-const WORDS: [&str; 3] = ["update", "share", "collate"];
+const WORDS: [&str; 4] = ["update", "share", "collate", "over"];
 /// Collations in byte order, the only one supported.
 const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
 /// Name of the function for a cast to UUID.
@@ -99,9 +100,54 @@ impl Visitor for Search {
         }
     }
 
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Error> {
+        let filters = [("WHERE", &select.selection), ("HAVING", &select.having)];
+        match filters.into_iter().find(|(_, filter)| filter.as_ref().is_some_and(has_window)) {
+            None => ControlFlow::Continue(()),
+            Some((clause, _)) => {
+                let message = format!(
+                    "window functions are not allowed in {clause}: compute them in a subquery in FROM, and filter its rows"
+                );
+                ControlFlow::Break(Error::coded("42P20", message))
+            }
+        }
+    }
+
     fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<Error> {
         match expr {
             Expr::Collate { collation, .. } => check_collation(collation),
+            _ => ControlFlow::Continue(()),
+        }
+    }
+}
+
+/// Tells whether an expression has a window function outside of its subqueries.
+fn has_window(expr: &Expr) -> bool {
+    let mut search = Windows { depth: 0 };
+    walk(expr, &mut search).is_break()
+}
+
+/// Search for window functions; `depth` is that of subqueries.
+struct Windows {
+    depth: usize,
+}
+
+impl Visitor for Windows {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _: &Query) -> ControlFlow<()> {
+        self.depth -= 1;
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        match expr {
+            Expr::Function(function) if function.over.is_some() && self.depth == 0 => ControlFlow::Break(()),
             _ => ControlFlow::Continue(()),
         }
     }

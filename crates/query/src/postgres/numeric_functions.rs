@@ -13,6 +13,7 @@ use datafusion::arrow::datatypes::{
     DECIMAL128_MAX_PRECISION, DataType, Decimal128Type, Float64Type, Int64Type,
 };
 use datafusion::common::{Result as DFResult, ScalarValue, exec_err, plan_err};
+use datafusion::logical_expr::expr::ScalarFunction;
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
@@ -53,8 +54,12 @@ fn function(kind: NumericOperation) -> ScalarUDF {
     ScalarUDF::from(NumericFunction { kind, signature: Signature::any(1, Volatility::Immutable) })
 }
 
-/// Call of the function with DataFusion's name `name` on a NUMERIC; `None` if it is none of this module.
-pub(crate) fn rounded(name: &str, arguments: &[Expr]) -> Option<Expr> {
+/// Call of a function of DataFusion on a NUMERIC as one of this module; `None` if there is none, or it is one.
+pub(crate) fn rounded(call: &ScalarFunction) -> Option<Expr> {
+    if call.func.inner().downcast_ref::<NumericFunction>().is_some() {
+        return None;
+    }
+    let (name, arguments) = (call.func.name(), call.args.as_slice());
     let (number, digits) = match arguments {
         [number] => (number, 0),
         [number, Expr::Literal(digits, _)] if name == "trunc" => (number, whole(digits)?),

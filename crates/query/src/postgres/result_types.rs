@@ -9,15 +9,17 @@
 //! | `gcd(int, int)`, `lcm(int, int)` | INT |
 //! | `ceil(numeric)` and its like, `double::numeric` | [`crate::postgres::numeric_functions`] |
 //! | `concat('a', true)` | `at`: a BOOLEAN is `t` or `f` |
+//! | `to_hex(-1)` | `ffffffff`: an INT has 32 bits |
+//! | `a[-1]` | NULL: elements are not counted from the end |
 //! | CASE with values of several numeric types, UNION of them | the type of all |
 
 use crate::postgres::numeric_functions::{from_float, rounded};
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as DFResult};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
 use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, cast, lit, when,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, bitwise_and, cast, lit, when,
 };
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
@@ -41,7 +43,7 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
     let name = call.func.name();
     let of = |expr: &Expr| expr.get_type(schema).ok();
     if let Some(DataType::Decimal128(..)) = call.args.first().and_then(of)
-        && let Some(rounded) = rounded(name, &call.args)
+        && let Some(rounded) = rounded(&call)
     {
         return Ok(rounded);
     }
@@ -51,6 +53,24 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
         let call = Expr::ScalarFunction(call);
         let is_int = matches!(call.get_type(schema), Ok(DataType::Int32 | DataType::Null));
         return Ok(if is_int { call } else { cast(call, DataType::Int32) });
+    }
+    if name == "to_hex" && matches!(call.args.first().and_then(of), Some(DataType::Int16 | DataType::Int32)) {
+        let number = cast(std::mem::take(&mut call.args[0]), DataType::Int64);
+        call.args[0] = bitwise_and(number, lit(i64::from(u32::MAX)));
+        return Ok(Expr::ScalarFunction(call));
+    }
+    if name == "array_element"
+        && let [list, place] = call.args.as_mut_slice()
+        && matches!(of(list), Some(DataType::List(_)))
+    {
+        let is_counted = |number: &ScalarValue| number.cast_to(&DataType::Int64).ok() >= Some(0_i64.into());
+        match place {
+            Expr::Literal(number, _) if number.is_null() || is_counted(number) => {}
+            Expr::Literal(..) => *place = lit(0_i64),
+            Expr::Case(_) => {}
+            _ => *place = when(place.clone().gt(lit(0_i64)), place.clone()).end()?,
+        }
+        return Ok(Expr::ScalarFunction(call));
     }
     if JOINING.contains(&name) {
         for argument in &mut call.args {

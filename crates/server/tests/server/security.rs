@@ -287,6 +287,48 @@ async fn other_addresses_need_roles() {
     Server::bind(database(), any).await.unwrap();
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn roles_are_not_taken_away_at_once() {
+    let served = Served::on(database(), options()).await;
+    let mut config = served.config();
+    config.user("admin").password("top secret");
+    let admin = served.connect(&config).await.unwrap();
+    for table in ["entresol_roles", "entresol_grants"] {
+        for statement in [
+            format!("TRUNCATE {table}"),
+            format!("TRUNCATE a, {table}"),
+            format!("DROP TABLE {table}"),
+            format!("DROP TABLE IF EXISTS {table} CASCADE"),
+            format!("ALTER TABLE {table} RENAME TO q"),
+            format!("ALTER TABLE {table} DROP COLUMN privileges"),
+            format!("CREATE INDEX i ON {table} (name)"),
+        ] {
+            assert_eq!(code(admin.batch_execute(&statement).await), "42501", "{statement}");
+        }
+    }
+    config.password("wrong");
+    assert_eq!(code(served.connect(&config).await), "28P01");
+    drop(admin);
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_logs_in_from_outside_without_roles() {
+    let db = database();
+    let any = ServerOptions { listen: SocketAddr::from(([0, 0, 0, 0], 0)), ..options() };
+    let served = Served::on(db, any).await;
+    let mut config = served.config();
+    config.user("admin").password("top secret");
+    let admin = served.connect(&config).await.unwrap();
+    // Rows of roles are an administrator's to delete.
+    admin.execute("DELETE FROM entresol_roles", &[]).await.unwrap();
+    assert_eq!(code(served.connect(&config).await), "28000");
+    config.user("somebody");
+    assert_eq!(code(served.connect(&config).await), "28000");
+    drop(admin);
+    served.stop().await;
+}
+
 /// A certificate for 127.0.0.1 that signs itself; `None` if there is no openssl here.
 fn certificate(dir: &std::path::Path) -> Option<TlsOptions> {
     let (certificate, key) = (dir.join("server.crt"), dir.join("server.key"));

@@ -3,7 +3,10 @@
 use crate::error::{Error, Result};
 use crate::parser::depth::NESTING_MAX;
 use crate::parser::own::copy_options::{Compression, Layout};
+use crate::parser::refusals;
 use crate::parser::rewriting::rewrite;
+use crate::parser::sequence_calls;
+use crate::parser::system_time::SystemTimes;
 use crate::parser::text::tokens::{POSTGRESQL, is_word};
 use datafusion::sql::sqlparser::ast::{
     CopyOption, CopySource, CopyTarget, Ident, ObjectName, Query, Statement,
@@ -124,13 +127,19 @@ impl CopyStatement {
         rewrite(&mut tokens)?;
         spell_flags(&mut tokens);
         let own = OwnOptions::take(&mut tokens)?;
+        let times = SystemTimes::take(&mut tokens)?;
         let mut parser =
             Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
-        let statement = parser.parse_statement()?;
-        match parser.peek_token().token {
-            Token::EOF => CopyStatement::new(statement, own),
-            found => Err(Error::Syntax(format!("syntax error at or near \"{found}\""))),
+        let mut statement = parser.parse_statement()?;
+        let end = parser.peek_token().token;
+        if end != Token::EOF {
+            return Err(Error::Syntax(format!("syntax error at or near \"{end}\"")));
         }
+        times.put(&mut statement)?;
+        refusals::check(&statement)?;
+        refusals::check_joins(&statement)?;
+        sequence_calls::without_regclass(&mut statement);
+        CopyStatement::new(statement, own)
     }
 
     fn new(statement: Statement, own: OwnOptions) -> Result<CopyStatement> {

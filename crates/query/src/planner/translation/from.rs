@@ -17,6 +17,9 @@ use datafusion::sql::sqlparser::ast::{
 /// DataFusion's name of the column of a series. A statement that uses it keeps it.
 pub(super) const SERIES_COLUMN: &str = "value";
 
+/// PostgreSQL's name of the column of WITH ORDINALITY.
+const ORDINALITY: &str = "ordinality";
+
 pub(super) fn alias_named(name: &str) -> TableAlias {
     TableAlias { explicit: true, name: Ident::with_quote('"', name), columns: Vec::new(), at: None }
 }
@@ -28,7 +31,8 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
         numbered(factor);
         return;
     }
-    let TableFactor::Table { name, alias, args, .. } = factor else { return };
+    let TableFactor::Table { name, alias, args, with_ordinality, .. } = factor else { return };
+    let is_numbered = *with_ordinality;
     let qualified = name.0.first().and_then(ObjectNamePart::as_ident);
     if name.0.len() == 3 && qualified.is_some_and(|first| first.value.eq_ignore_ascii_case(CATALOG)) {
         name.0.remove(0);
@@ -67,12 +71,16 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
                 }
             });
             let list = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let value = match function.as_str() {
-                "generate_series" if !constant => format!("unnest(generate_series({list}))"),
-                "unnest" => format!("unnest({list})"),
-                rows if ROWS.contains(&rows) => format!("unnest({rows}({list}))"),
+            let list_of_values = match function.as_str() {
+                "generate_series" if !constant || is_numbered => Some(format!("generate_series({list})")),
+                "unnest" => Some(list.clone()),
+                rows if ROWS.contains(&rows) => Some(format!("{rows}({list})")),
+                _ => None,
+            };
+            let value = match (&list_of_values, function.as_str()) {
+                (Some(values), _) => format!("unnest({values})"),
                 // DataFusion has these itself.
-                "generate_series" if !names_value => {
+                (None, "generate_series") if !names_value => {
                     // As in PostgreSQL, the function's alias is that of its column.
                     let alias = alias.get_or_insert_with(|| alias_named(&function));
                     if alias.columns.is_empty() {
@@ -82,19 +90,28 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
                     }
                     return;
                 }
-                "generate_series" | "range" => return,
+                (None, "generate_series" | "range") => return,
                 // One row with the value.
-                other => format!("{other}({list})"),
+                (None, other) => format!("{other}({list})"),
             };
             let function_name = function.clone();
             let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
-            let column = alias.as_ref().and_then(|alias| alias.columns.first());
+            let columns = alias.as_ref().map_or(&[][..], |alias| &alias.columns);
+            let (column, ordinality) = (columns.first(), columns.get(1));
             let elements = function_name.contains("_array_elements") && alias.is_none();
             let named = if elements { "value".to_owned() } else { shown.clone() };
             let column = column.map_or(named, |column| identifier(&column.name));
             let quoted = |name: &str| Ident::with_quote('"', name).to_string();
             let (shown, column) = (quoted(&shown), quoted(&column));
-            let text = format!("SELECT 1 FROM (SELECT {value} AS {column}) AS {shown}");
+            let number = if is_numbered {
+                let named = ordinality.map(|column| identifier(&column.name));
+                let named = quoted(named.as_deref().unwrap_or(ORDINALITY));
+                let number = list_of_values.as_deref().map_or("CAST(1 AS BIGINT)".to_owned(), places_of);
+                format!(", {number} AS {named}")
+            } else {
+                String::new()
+            };
+            let text = format!("SELECT 1 FROM (SELECT {value} AS {column}{number}) AS {shown}");
             if let Some(derived) = first_factor(&text) {
                 *factor = derived;
             }
@@ -115,6 +132,11 @@ fn changed_relation(function: &str, arguments: &[FunctionArg]) -> Option<(&'stat
     }
 }
 
+/// Numbers of the elements of a list, from 1, as rows.
+fn places_of(list: &str) -> String {
+    format!("unnest(generate_series(1, CAST(array_length({list}) AS BIGINT)))")
+}
+
 /// Rewrites `unnest(a, b) WITH ORDINALITY t(x, y, n)`.
 pub(super) fn numbered(factor: &mut TableFactor) {
     let TableFactor::UNNEST { alias: Some(alias), array_exprs, .. } = factor else { return };
@@ -128,8 +150,7 @@ pub(super) fn numbered(factor: &mut TableFactor) {
     let values =
         array_exprs.iter().enumerate().map(|(at, list)| format!("unnest({list}) AS {}", named(at, &table)));
     let mut items: Vec<String> = values.collect();
-    let places = format!("unnest(generate_series(1, CAST(array_length({first}) AS BIGINT)))");
-    items.push(format!("{places} AS {}", named(array_exprs.len(), "ordinality")));
+    items.push(format!("{} AS {}", places_of(&first.to_string()), named(array_exprs.len(), ORDINALITY)));
     if let Some(derived) =
         first_factor(&format!("SELECT 1 FROM (SELECT {}) AS {}", items.join(", "), quoted(&table)))
     {

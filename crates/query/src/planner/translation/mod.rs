@@ -55,7 +55,7 @@ mod types;
 use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, Function, FunctionArg,
     FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem,
     SetExpr, Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal,
     Visit, VisitorMut,
@@ -510,6 +510,9 @@ fn function(expr: &mut Expr) {
         *expr = of;
     } else if name == MAKE_INTERVAL {
         fill_fields(&mut list.args);
+    } else if name == "log" && list.args.len() == 1 {
+        // DataFusion's of any base is not exact for powers of ten.
+        function.name = ObjectName::from(vec![Ident::new("log10")]);
     } else if name == "generate_series" {
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);
@@ -523,6 +526,15 @@ fn function(expr: &mut Expr) {
             && is_call(inner, "unnest")
         {
             *expr = std::mem::replace(inner, null());
+        }
+    } else if name == "array_length" {
+        // The list whose rows were to be numbered.
+        if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()
+            && is_call(inner, "unnest")
+            && let Expr::Function(Function { args: FunctionArguments::List(of), .. }) = inner
+            && of.args.len() == 1
+        {
+            list.args = std::mem::take(&mut of.args);
         }
     } else if name == "generate_subscripts" {
         if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(array))) = list.args.first() {
