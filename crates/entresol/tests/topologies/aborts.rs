@@ -166,3 +166,42 @@ fn a_long_transaction_is_stored_up_to_a_limit() {
     assert_eq!(rows(&mut session, more), [["4464 more tuples of the transaction"]]);
     assert_eq!(rows(&mut session, "SELECT count(*) FROM stored"), [["0"]]);
 }
+
+/// Windows and rankings that wait for the end of a source are sent, though the last transaction of its rows is dropped.
+#[test]
+fn windows_close_at_the_end_of_a_source_whose_last_transaction_is_dropped() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at,n\n2026-01-01 00:00:01,1\n2026-01-01 00:00:02,2\n2026-01-01 00:01:01,3\n");
+    append(&path, "2026-01-01 00:01:02,4\n2026-01-01 00:01:03,5\n2026-01-01 00:01:04,-1\n");
+    for boundary in ["EVERY 4 ROWS", "EVERY 5 ROWS", "EVERY 5 ROWS OR EVERY INTERVAL '1 hour'"] {
+        let database = Database::volatile(Options::default()).unwrap();
+        let mut session = database.session().unwrap();
+        session
+            .execute(&format!(
+                "CREATE SOURCE line (at TIMESTAMP NOT NULL, n INT, WATERMARK FOR at AS at)
+                     WITH (connector = 'file', path = '{}');
+                 CREATE TABLE stored (at TIMESTAMP PRIMARY KEY, n INT);
+                 CREATE TABLE minute (at TIMESTAMP PRIMARY KEY, n BIGINT);
+                 CREATE TABLE ranked (at TIMESTAMP PRIMARY KEY, place BIGINT);
+                 CREATE TOPOLOGY x COMMIT {boundary} ON ERROR ABORT AS (
+                     INSERT INTO stored SELECT at, n FROM line;
+                     INSERT INTO minute SELECT window_start, count(*) FROM TUMBLE(line, at, INTERVAL '1 minute') GROUP BY window_start;
+                     INSERT INTO ranked SELECT at, row_number() OVER (ORDER BY at) FROM line;
+                     ABORT WHEN (SELECT min(n) FROM CHANGES(stored)) < 0)",
+                path.display()
+            ))
+            .unwrap();
+        wait_for_end(&mut session, "x");
+        let committed: i64 = rows(&mut session, "SELECT count(*) FROM stored")[0][0].parse().unwrap();
+        let last = if boundary == "EVERY 4 ROWS" { 2 } else { 3 };
+        assert_eq!(committed, 2 + last, "{boundary}");
+        let minutes = "SELECT at::time::text, n FROM minute ORDER BY at";
+        let wanted = [["00:00:00", "2"], ["00:01:00", &last.to_string()]];
+        assert_eq!(rows(&mut session, minutes), wanted, "{boundary}");
+        let ranked = rows(&mut session, "SELECT max(place) FROM ranked");
+        assert_eq!(ranked, [[committed.to_string()]], "{boundary}");
+        let aborts = rows(&mut session, "SELECT aborts, state FROM entresol.topologies");
+        assert_eq!(aborts, [["1", "ended"]], "{boundary}");
+    }
+}

@@ -422,3 +422,30 @@ fn marks_that_do_not_fit_are_refused() {
     let explained = rows(&mut session, "EXPLAIN TOPOLOGY x").concat();
     assert_eq!(explained[0], "Topology x, commit with source, led by source with_id");
 }
+
+/// Bad lines before the first row of a marked transaction are of it: it is not divided for them.
+#[test]
+fn a_marked_transaction_is_not_divided_for_its_bad_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("orders.csv");
+    append(&path, "tx,id,last\n1,1,false\n,,true\n");
+    append(&path, &"2,none,false\n".repeat(20_000));
+    append(&path, "2,2,false\n,,true\n");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE order_line (tx BIGINT, id INT, last BOOLEAN) WITH (connector = 'file', path = '{}',
+                 transaction_id = 'tx', transaction_end = 'last', rejects = 'bad_lines');
+             CREATE TABLE copied (id INT PRIMARY KEY);
+             CREATE TOPOLOGY orders COMMIT WITH SOURCE AS (INSERT INTO copied SELECT id FROM order_line)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
+    let shown = rows(&mut session, "SELECT error FROM entresol.topologies").remove(0).remove(0);
+    assert!(shown.contains("bad records and skipped tuples in a transaction of orders"), "{shown}");
+    assert_eq!(rows(&mut session, "SELECT id FROM copied"), [["1"]]);
+    // Nothing of the second transaction is committed: its lines come again.
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM bad_lines"), [["0"]]);
+}

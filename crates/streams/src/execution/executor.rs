@@ -245,8 +245,10 @@ impl Executor {
         self.commit()
     }
 
+    /// Stores bad records that wait in a transaction, before there are too many. A transaction that the sources mark is not
+    /// divided, and its records may come before its first tuple.
     fn check_rejects(&mut self) -> Result<()> {
-        if self.settings.boundary == Boundary::Punctuated && !self.epoch.inputs.is_empty() {
+        if self.settings.boundary == Boundary::Punctuated {
             let resource = format!("bad records and skipped tuples in a transaction of {}", self.topology);
             return Err(Error::Limit { resource, max: REJECTS_PENDING_MAX });
         }
@@ -485,7 +487,8 @@ impl Executor {
         Ok(())
     }
 
-    /// Closes the windows of a source that has ended, in a transaction that ends with it.
+    /// Closes the windows of a source that has ended, in a transaction that ends with it; if that is dropped for its tuples,
+    /// in another one: windows that opened before are closed, whatever became of the last tuples.
     fn ended(&mut self, source: usize) -> Result<()> {
         if self.settings.boundary == Boundary::Punctuated {
             if std::mem::take(&mut self.open_parts[source]) && self.feed.marks(source) {
@@ -499,8 +502,18 @@ impl Executor {
         if self.epoch.doomed {
             self.drop_transaction()?;
         }
+        // An abort of the epoch before is not one of this.
+        self.settle()?;
+        let (has_others, aborts) = (!self.epoch.is_empty(), self.progress.aborts.load(Ordering::Relaxed));
         let node = self.feed.source(source).node;
-        self.input(Input::Watermark { node, time: EventTime::END })?;
+        let end = Input::Watermark { node, time: EventTime::END };
+        self.input(end.clone())?;
+        self.commit()?;
+        self.settle()?;
+        if !has_others || self.progress.aborts.load(Ordering::Relaxed) == aborts {
+            return Ok(());
+        }
+        self.input(end)?;
         self.commit()
     }
 
