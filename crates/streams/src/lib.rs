@@ -128,7 +128,7 @@ pub use sources::changes::ChangesSource;
 pub use sources::channel::ChannelSource;
 pub use sources::csv::{CsvSource, DateFormat, READ_AHEAD_BATCHES_MAX, RECORD_FIELDS_MAX};
 pub use sources::csv_reader::Record;
-pub use sources::envelopes::{ChangeFormat, DELETED, Envelope, TRANSACTION};
+pub use sources::envelopes::{ChangeFormat, DELETED, Envelope, TRANSACTION, TRANSACTION_ORDER};
 pub use sources::files::batches::{BatchFileFormat, BatchFileReader};
 pub use sources::files::{FILES_MAX, FileFormat, FilesSource};
 pub use sources::generator::{GeneratorSource, mixed};

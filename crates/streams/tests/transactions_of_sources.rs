@@ -178,7 +178,7 @@ fn nothing_of_a_transaction_is_there_in_part_after_a_power_failure() {
 #[test]
 fn incomplete_transactions_are_not_committed() {
     type Spoil = fn(&mut Lines);
-    let cases: [(&str, Spoil); 4] = [
+    let cases: [(&str, Spoil); 6] = [
         ("has 0 of its 1 events at the end of the data", |lines| {
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\", \"event_count\": 1}]}\n";
         }),
@@ -188,6 +188,19 @@ fn incomplete_transactions_are_not_committed() {
         }),
         ("data_collection s.left has no event_count", |lines| {
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\"}]}\n";
+        }),
+        ("has the event of total_order 4 behind that of 5: they are in another order", |lines| {
+            for order in [2, 5, 4] {
+                event(lines, 0, 1, 7, &format!("{{\"id\": \"x\", \"total_order\": {order}}}"));
+            }
+            lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\", \"event_count\": 3}]}\n";
+        }),
+        ("has the event of total_order 1 behind that of 1", |lines| {
+            // One that says none is no reason to forget the one before.
+            for order in ["1", "null", "1"] {
+                event(lines, 0, 1, 7, &format!("{{\"id\": \"x\", \"total_order\": {order}}}"));
+            }
+            lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\", \"event_count\": 3}]}\n";
         }),
         ("data_collections is no array", |lines| {
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": 7}\n";

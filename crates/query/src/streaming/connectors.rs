@@ -25,8 +25,8 @@ use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_memory::MemoryBudget;
 use entresol_streams::{
     ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, IncludedColumns,
-    IncludingSource, MarkedSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION, TcpEndpoint,
-    TcpSource, TransactionColumns, TransactionSource,
+    IncludingSource, MarkedSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION,
+    TRANSACTION_ORDER, TcpEndpoint, TcpSource, TransactionColumns, TransactionSource,
 };
 use entresol_tables::{Catalog, Column, DataType, Error as TableError, Schema, Table, change_columns};
 use std::path::{Path, PathBuf};
@@ -466,7 +466,9 @@ fn source_key(
             "WATERMARK of a source whose rows change: windows over them are refused, and nothing else reads it",
         ));
     }
-    if let Some(column) = columns.iter().find(|column| [DELETED, TRANSACTION].contains(&&*column.name)) {
+    if let Some(column) =
+        columns.iter().find(|column| [DELETED, TRANSACTION, TRANSACTION_ORDER].contains(&&*column.name))
+    {
         return Err(Error::coded(
             "42701",
             format!("column \"{}\" of a source whose rows change", column.name),

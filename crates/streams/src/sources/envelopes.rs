@@ -20,6 +20,9 @@ pub const DELETED: &str = "deleted_";
 /// Column of the tuples with the transaction of the event, NULL if it is of none ([`crate::TransactionSource`]).
 pub const TRANSACTION: &str = "transaction_";
 
+/// Column behind it with the place of the event in its transaction, NULL if it says none.
+pub const TRANSACTION_ORDER: &str = "transaction_order_";
+
 /// Form of the lines of [`ChangeFormat`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Envelope {
@@ -38,7 +41,7 @@ pub struct ChangeFormat {
     pub key: Vec<String>,
     /// Nanoseconds of the unit in which a timestamp is a number; without it, numbers are refused.
     pub timestamp_unit_ns: Option<i64>,
-    /// True if tuples have [`TRANSACTION`] in a last column, of Debezium.
+    /// True if tuples have [`TRANSACTION`] and [`TRANSACTION_ORDER`] in last columns, of Debezium.
     pub has_transactions: bool,
     /// Number of columns of a table, of a sink whose tuples are the table's logged changes
     /// ([`entresol_tables::change_columns`]).
@@ -56,7 +59,9 @@ impl ChangeFormat {
         let is_key = |column: &Column| self.key.contains(&column.name);
         let of_tuple = |column: &Column| Column { nullable: !is_key(column), ..column.clone() };
         let deleted = Column::new(DELETED, DataType::Boolean).not_null();
-        let transaction = self.has_transactions.then(|| Column::new(TRANSACTION, DataType::Varchar));
+        let transaction = [(TRANSACTION, DataType::Varchar), (TRANSACTION_ORDER, DataType::BigInt)];
+        let transaction = transaction.into_iter().filter(|_| self.has_transactions);
+        let transaction = transaction.map(|(name, data_type)| Column::new(name, data_type));
         columns.iter().map(of_tuple).chain([deleted]).chain(transaction).collect()
     }
 
@@ -130,7 +135,8 @@ impl ChangeFormat {
         };
         let mut tuple = tuple?;
         if self.has_transactions {
-            tuple.push(transaction_of(envelope));
+            let transaction = envelope.field("transaction");
+            tuple.extend([transaction_of(transaction), order_of(transaction)?]);
         }
         Ok(Some(tuple))
     }
@@ -230,12 +236,23 @@ impl ChangeFormat {
 }
 
 /// Transaction of an event; NULL if it is of none.
-fn transaction_of(envelope: &Json<'_>) -> Value {
-    let id = envelope.field("transaction").and_then(|transaction| transaction.field("id"));
+fn transaction_of(transaction: Option<&Json<'_>>) -> Value {
+    let id = transaction.and_then(|transaction| transaction.field("id"));
     match id.map(|id| &id.value) {
         Some(JsonValue::String(id)) => Value::from(id.as_ref()),
         _ => Value::Null,
     }
+}
+
+/// Place of an event in its transaction; NULL if there is none.
+fn order_of(transaction: Option<&Json<'_>>) -> Result<Value, String> {
+    let order = transaction.and_then(|transaction| transaction.field("total_order"));
+    let Some(order) = order.filter(|order| order.value != JsonValue::Null) else { return Ok(Value::Null) };
+    let number = match &order.value {
+        JsonValue::Number(number) => number.parse().ok(),
+        _ => None,
+    };
+    number.map(Value::BigInt).ok_or_else(|| format!("total_order is {}, not a number", kind(order)))
 }
 
 /// Part of an envelope, unless it is `null`.

@@ -10,6 +10,8 @@
 //!   ([`Source::transaction`]).
 //! - An event is read when the END of its transaction is there: the part is complete when so many events of the
 //!   collection have come as it says. Rejected lines count as events. An event of another transaction is an error.
+//! - Where events say their `total_order`, it grows within a transaction: the file has them in the order in which the
+//!   database made them, and each once. Anything else is an error, as the last row of a key would be another.
 //! - Events of no transaction (of a snapshot) are in the one that follows.
 //! - Both files are splits of the source: their positions are committed with the transaction, so nothing of it is there in
 //!   part after a crash.
@@ -17,12 +19,12 @@
 
 use crate::element::Punctuation;
 use crate::error::{Error, Result};
-use crate::sources::envelopes::TRANSACTION;
+use crate::sources::envelopes::{TRANSACTION, TRANSACTION_ORDER};
 use crate::sources::files::{FileFormat, FilesSource};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
 use arrow_array::cast::AsArray;
 use arrow_array::types::Int64Type;
-use arrow_array::{Array, RecordBatch};
+use arrow_array::{Array, ArrayRef, RecordBatch};
 use entresol_tables::json::{JsonValue, parse};
 use entresol_tables::{BatchBuilder, Column, DataType, Modifier};
 use std::collections::VecDeque;
@@ -33,6 +35,9 @@ const STATUS: usize = 0;
 const ID: usize = 1;
 const EVENT_COUNT: usize = 2;
 const COLLECTIONS: usize = 3;
+
+/// Columns of the data that the source's tuples are without.
+const HIDDEN: [&str; 2] = [TRANSACTION, TRANSACTION_ORDER];
 
 /// Files of changes, and a file of the marks of their transactions; see the [module](self).
 pub struct TransactionSource {
@@ -46,8 +51,9 @@ pub struct TransactionSource {
     ends: VecDeque<End>,
     mark_rejects: Vec<Reject>,
     open: Option<End>,
-    /// Events of the open transaction so far.
+    /// Events of the open transaction so far, and the place of the last one in it.
     events: u64,
+    order: Option<i64>,
     batch: Option<DataBatch>,
     /// Transaction whose punctuation is next.
     complete: Option<Arc<str>>,
@@ -87,8 +93,8 @@ fn mark_columns() -> Vec<Column> {
 }
 
 impl TransactionSource {
-    /// Creates a source of changes of which each has its transaction in the last column, [`TRANSACTION`]; its tuples are
-    /// without it.
+    /// Creates a source of changes of which each has its transaction and its place there in the last columns, [`TRANSACTION`]
+    /// and [`TRANSACTION_ORDER`]; its tuples are without these.
     pub fn new(
         data: FilesSource,
         marks_path: &str,
@@ -105,6 +111,7 @@ impl TransactionSource {
             mark_rejects: Vec::new(),
             open: None,
             events: 0,
+            order: None,
             batch: None,
             complete: None,
             marked: None,
@@ -163,7 +170,8 @@ impl TransactionSource {
                 other => return Ok(other),
             },
         };
-        let taken = batch.take(id, all - self.events)?;
+        let taken = batch.take(id, all - self.events, &mut self.order);
+        let taken = taken.map_err(|reason| self.failed(reason))?;
         let other = batch.next_id().map(str::to_owned);
         if !batch.is_taken() {
             self.batch = Some(batch);
@@ -197,8 +205,8 @@ impl TransactionSource {
 impl Source for TransactionSource {
     fn columns(&self) -> Vec<Column> {
         let mut columns = self.data.columns();
-        debug_assert!(columns.last().is_some_and(|column| column.name == TRANSACTION));
-        columns.pop();
+        let hidden = columns.split_off(columns.len().saturating_sub(HIDDEN.len()));
+        debug_assert!(hidden.iter().map(|column| column.name.as_str()).eq(HIDDEN), "{hidden:?} are hidden");
         columns
     }
 
@@ -229,7 +237,7 @@ impl Source for TransactionSource {
                 if let Some(other) = self.read_ends()? {
                     return Ok(other);
                 }
-                self.events = 0;
+                (self.events, self.order) = (0, None);
                 let Some(open) = self.ends.pop_front() else { return Ok(Next::Idle) };
                 open
             }
@@ -284,9 +292,29 @@ impl DataBatch {
         DataBatch { tuples, positions, rejects, end, split, taken: 0 }
     }
 
+    /// One of the columns that are hidden.
+    fn hidden(&self, number: usize) -> &ArrayRef {
+        self.tuples.column(self.tuples.num_columns() - HIDDEN.len() + number)
+    }
+
+    /// Notes the place of the next tuple in its transaction, which is behind the last one.
+    fn note_order(&self, id: &str, last: &mut Option<i64>) -> Result<(), String> {
+        let orders = self.hidden(1).as_primitive::<Int64Type>();
+        if orders.is_null(self.taken) {
+            return Ok(());
+        }
+        let order = orders.value(self.taken);
+        match last.replace(order) {
+            Some(last) if last >= order => Err(format!(
+                "transaction {id} has the event of total_order {order} behind that of {last}: they are in another order than they were made in, or twice"
+            )),
+            _ => Ok(()),
+        }
+    }
+
     /// Transaction of the tuple that is next.
     fn next_id(&self) -> Option<&str> {
-        let ids = self.tuples.columns().last()?.as_string::<i32>();
+        let ids = self.hidden(0).as_string::<i32>();
         (self.taken < ids.len() && !ids.is_null(self.taken)).then(|| ids.value(self.taken))
     }
 
@@ -295,13 +323,21 @@ impl DataBatch {
     }
 
     /// Takes at most so many events of a transaction, and those of none before them, with the number of the former; none if
-    /// the next one is of another transaction.
-    fn take(&mut self, id: &str, events_max: u64) -> Result<Option<(SourceBatch, u64)>> {
+    /// the next one is of another transaction. `order` is the place of the last one.
+    fn take(
+        &mut self,
+        id: &str,
+        events_max: u64,
+        order: &mut Option<i64>,
+    ) -> Result<Option<(SourceBatch, u64)>, String> {
         let (first, mut events) = (self.taken, 0);
         while events < events_max && self.taken < self.tuples.num_rows() {
             match self.next_id() {
                 Some(next) if next != id => break,
-                Some(_) => events += 1,
+                Some(_) => {
+                    self.note_order(id, order)?;
+                    events += 1;
+                }
                 None => {}
             }
             self.taken += 1;
@@ -316,11 +352,8 @@ impl DataBatch {
             return Ok(None);
         }
         let tuples = self.tuples.slice(first, self.taken - first);
-        let columns: Vec<usize> = (0..tuples.num_columns() - 1).collect();
-        let tuples = tuples.project(&columns).map_err(|error| Error::Tuple {
-            operator: "transactions of a source".to_owned(),
-            reason: error.to_string(),
-        })?;
+        let columns: Vec<usize> = (0..tuples.num_columns() - HIDDEN.len()).collect();
+        let tuples = tuples.project(&columns).map_err(|error| error.to_string())?;
         let positions = self.positions[first..self.taken].to_vec();
         let end = if self.is_taken() { self.end } else { positions.last().copied().unwrap_or(self.end) };
         let split = self.split.clone();
