@@ -70,6 +70,8 @@ mod source_transactions;
 mod status;
 #[path = "topologies/stored_streams.rs"]
 mod stored_streams;
+#[path = "topologies/stream_views.rs"]
+mod stream_views;
 #[path = "topologies/tables.rs"]
 mod tables;
 #[path = "topologies/taken_back.rs"]

@@ -63,7 +63,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     Ok(StatementResult::Done { verb: "CREATE VIEW" })
 }
 
-fn check_clauses(create: &CreateView) -> Result<()> {
+pub(crate) fn check_clauses(create: &CreateView) -> Result<()> {
     let declares = |column: &datafusion::sql::sqlparser::ast::ViewColumnDef| {
         column.data_type.is_some() || column.options.is_some()
     };

@@ -30,7 +30,7 @@ use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
 use crate::streaming::statements as streaming;
-use crate::streaming::{altered_tables, dependents};
+use crate::streaming::{altered_tables, dependents, stream_views};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -323,6 +323,10 @@ impl Session {
                     .await?;
                 Ok(StatementResult::Done { verb: "DROP VIEW" })
             }
+            Statement::CreateView(create) => match stream_views::create(&self.core, create).await? {
+                Some(done) => Ok(done),
+                None => statements::run(&self.core, statement).await,
+            },
             other => statements::run(&self.core, other).await,
         }
     }

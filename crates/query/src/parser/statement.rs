@@ -235,8 +235,14 @@ pub(crate) fn template() -> Result<Query> {
     }
 }
 
-/// Stored statement of a stream of no topology; none if it is no CREATE STREAM.
+/// Beginning of the stored statement of a view over streams, behind which its name stands.
+pub(crate) const STREAM_VIEW: &str = "CREATE VIEW ";
+
+/// Stored statement of a stream of no topology, which a view over streams is too; none if it is no such statement.
 pub(crate) fn created_stream(text: &str) -> Option<CreateStream> {
+    if let Some(view) = text.strip_prefix(STREAM_VIEW) {
+        return created_stream(&format!("CREATE STREAM {view}"));
+    }
     match parse_one(text) {
         Ok(Some(Command::Streaming(statement))) => match *statement {
             StreamingStatement::CreateStream(create) => Some(*create),

@@ -18,9 +18,10 @@
 
 use crate::catalog::is_catalog_relation;
 use crate::catalog::registry::REGISTRY;
+use crate::catalog::rows::streams::stream_kind;
 use crate::catalog::rows::system;
 use crate::catalog::view::{PlannedRelations, Source};
-use crate::error::{Result, external};
+use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
 use crate::planner::scans::changes::ChangesTable;
 use crate::planner::scans::provider::EntresolTable;
@@ -172,6 +173,16 @@ impl SchemaProvider for Subscriptions {
     }
 }
 
+/// Refusal of a query of a source or stream.
+fn no_table(kind: &str, name: &str) -> Error {
+    Error::coded(
+        "42809",
+        format!(
+            "\"{name}\" is a {kind}, not a table: its rows pass through topologies; let one write them, as in CREATE TOPOLOGY t AS (INSERT INTO target SELECT … FROM {name}), and query the target"
+        ),
+    )
+}
+
 #[derive(Debug)]
 struct Tables {
     source: Source,
@@ -214,7 +225,10 @@ impl SchemaProvider for Tables {
                 let zone = settings.value("TimeZone");
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
             }
-            Err(TableError::NoSuchTable { .. }) => Ok(None),
+            Err(TableError::NoSuchTable { .. }) => match stream_kind(&self.source.catalog, name)? {
+                Some(kind) => Err(external(no_table(kind, name))),
+                None => Ok(None),
+            },
             Err(TableError::WrongKind { .. }) if !self.hidden_keys => self.views.relation(name).await,
             Err(error) => Err(external(error)),
         }

@@ -3,7 +3,7 @@
 //! | what | depends on |
 //! | --- | --- |
 //! | topology, sink | sources, streams, tables and views that it reads or writes |
-//! | stream of no topology | sources, streams and tables that it reads |
+//! | stream of no topology, view over streams | sources, streams and tables that it reads |
 //! | materialized view | tables and views that it reads |
 //! | both, and views | state tables of topologies that they read |
 //!
@@ -27,6 +27,7 @@ use crate::session::core::SessionCore;
 use crate::session::materialized::{query_of, query_view};
 use crate::streaming::starting::{self, stored};
 use crate::streaming::steps::names_of;
+use crate::streaming::stream_views;
 use datafusion::sql::sqlparser::ast::ObjectName;
 use entresol_tables::{Catalog, RelationKind};
 use std::cmp::Reverse;
@@ -83,7 +84,7 @@ impl Dependents {
                 }
             }
             for (stream, _) in named.iter().filter(|(_, names)| names.contains(&relation)) {
-                if !is_root(&["stream"], stream) && found.streams.insert((*stream).to_owned()) {
+                if !is_root(&["stream", "view"], stream) && found.streams.insert((*stream).to_owned()) {
                     open.push((*stream).to_owned());
                 }
             }
@@ -120,7 +121,8 @@ impl Dependents {
             topologies.map(|topology| format!("{} {topology} uses it", noun_of(session, topology)));
         let views =
             self.views.iter().map(|view| format!("materialized view {view} depends on {noun} {name}"));
-        let streams = self.streams.iter().map(|stream| format!("stream {stream} uses it"));
+        let noun_of = |stream: &str| stream_views::noun_of(&session.catalog, stream);
+        let streams = self.streams.iter().map(|stream| format!("{} {stream} uses it", noun_of(stream)));
         let all: Vec<String> = topologies.chain(streams).chain(views).collect();
         let message = format!(
             "cannot {verb} {noun} {name} because other objects depend on it: {}; drop these first, or add CASCADE",
@@ -136,7 +138,8 @@ impl Dependents {
             forget_topology(session, topology).await?;
         }
         for stream in &self.streams {
-            session.notice(format!("drop cascades to stream {stream}"));
+            let noun = stream_views::noun_of(&session.catalog, stream);
+            session.notice(format!("drop cascades to {noun} {stream}"));
             remove_stream(session, stream).await?;
         }
         for view in session.options.materialized.all().iter().rev() {
@@ -214,10 +217,17 @@ pub(crate) async fn drop_relations(
 ) -> Result<()> {
     let _topologies = session.options.topologies.changing().await;
     let _views = session.options.materialized.changing().await;
-    let existing = views::existing(session, kind, if_exists, names)?;
-    let roots: Vec<Root> =
-        existing.iter().map(|name| Root { noun: kind.to_string(), name: name.clone() }).collect();
+    let (over_streams, names) = match kind {
+        RelationKind::View => stream_views::divided(&session.catalog, names)?,
+        _ => (Vec::new(), names.to_vec()),
+    };
+    let existing = views::existing(session, kind, if_exists, &names)?;
+    let roots = existing.iter().chain(&over_streams);
+    let roots: Vec<Root> = roots.map(|name| Root { noun: kind.to_string(), name: name.clone() }).collect();
     clear(session, &roots, cascade).await?;
+    for view in &over_streams {
+        remove_stream(session, view).await?;
+    }
     views::drop_all(session, kind, existing, cascade).await
 }
 
@@ -279,6 +289,9 @@ pub(crate) async fn drop_objects(
                 StreamObject::Source => stored_topologies::source(&session.catalog, name)?,
                 _ => stored_topologies::stream(&session.catalog, name)?,
             };
+            if let (StreamObject::Stream, Some(text)) = (object, &found) {
+                stream_views::check_kind(text, name, "stream")?;
+            }
             if found.is_none() {
                 if if_exists {
                     continue;

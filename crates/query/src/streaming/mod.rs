@@ -51,5 +51,6 @@ pub(crate) mod starting;
 pub(crate) mod statements;
 pub(crate) mod steps;
 pub(crate) mod stored_streams;
+pub(crate) mod stream_views;
 pub(crate) mod utc;
 pub(crate) mod windows;

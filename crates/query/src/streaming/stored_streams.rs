@@ -17,6 +17,7 @@ use crate::session::core::SessionCore;
 use crate::streaming::dependents::{Dependents, Root};
 use crate::streaming::starting::{operators, stream_error};
 use crate::streaming::steps::{self, Target, columns_of};
+use crate::streaming::stream_views::{check_kind, noun_of_text};
 use entresol_tables::Column;
 use entresol_transactions::Isolation;
 use std::sync::Arc;
@@ -24,12 +25,14 @@ use std::sync::Arc;
 /// Runs CREATE STREAM.
 pub(crate) async fn create(session: &SessionCore, create: &CreateStream) -> Result<()> {
     let name = &create.name;
-    let is_there = stored_topologies::stream(&session.catalog, name)?.is_some();
-    if is_there && !create.replaces {
-        return Err(Error::coded("42710", format!("stream \"{name}\" already exists")));
-    }
-    if is_there {
-        let root = Root { noun: "stream".to_owned(), name: name.clone() };
+    let stored = stored_topologies::stream(&session.catalog, name)?;
+    if let Some(stored) = &stored {
+        let noun = noun_of_text(stored);
+        if !create.replaces {
+            return Err(Error::coded("42710", format!("{noun} \"{name}\" already exists")));
+        }
+        check_kind(stored, name, noun_of_text(&create.text))?;
+        let root = Root { noun: noun.to_owned(), name: name.clone() };
         let dependents = Dependents::of(session, &root, std::slice::from_ref(&root))?;
         if !dependents.is_empty() {
             return Err(dependents.refusal(session, "replace", &root));

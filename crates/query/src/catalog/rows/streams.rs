@@ -1,6 +1,6 @@
 //! System tables of streams.
 
-use crate::parser::statement::created_source;
+use crate::parser::statement::{STREAM_VIEW, created_source};
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE};
 use crate::session::state_size::{self, StateSize};
 use crate::session::topologies::{Topologies, TopologyStatus};
@@ -175,6 +175,24 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
         (name, column, !matches!(name, "name" | "state" | "target"))
     };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+/// Kind of the object of streams of a name: a source, a stream of no topology, or a view over streams.
+pub(crate) fn stream_kind(catalog: &Catalog, name: &str) -> DFResult<Option<&'static str>> {
+    for table in [SOURCES_TABLE, STREAMS_TABLE] {
+        let Ok(stored) = catalog.table(table) else { continue };
+        let row = catalog.begin().map_err(crate::error::external).and_then(|transaction| {
+            stored.get(&transaction, &[Value::from(name)]).map_err(crate::error::external)
+        })?;
+        let Some(row) = row else { continue };
+        let is_view = matches!(row.get(1), Some(Value::Varchar(text)) if text.starts_with(STREAM_VIEW));
+        return Ok(Some(match table {
+            SOURCES_TABLE => "source",
+            _ if is_view => "view over streams",
+            _ => "stream",
+        }));
+    }
+    Ok(None)
 }
 
 /// The streams of no topology.

@@ -11,10 +11,10 @@
 //! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`, `file`, `bytes`, `bytes_total`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
-//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `watermark`, `tuples_per_second`; one per operator and source of a topology that has run |
+//! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `expired`, `watermark`, `tuples_per_second`; one per operator and source of a topology that has run |
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `position`, `definition`; one per source and topology that reads it |
 //! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
-//! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`; one per stream of no topology, with those that read it |
+//! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`; one per stream of no topology or view over streams, with those that read it |
 //! | `entresol.subscriptions` | `session`, `user`, `relations`, `phase`, `position`, `rows`, `seconds`; one per SUBSCRIBE that runs |
 //! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`, `state_rows`, `state_bytes`; one per topology |
 //! | `entresol.workload` | `table`, `kind`, `conditions`, `columns`, `runs`, `rows`, `bytes`, `selectivity`, `selectivity_class`, `elapsed_ms`; one per query class, kind of operation by key, and index |
