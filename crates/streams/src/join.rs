@@ -102,13 +102,15 @@ impl Stream {
         }
     }
 
-    /// Columns of a join of both streams: those of the other may be NULL if a tuple may be without partner.
-    pub(crate) fn joined_columns(&self, other: &Stream, kind: JoinKind) -> Vec<Column> {
-        let added = other.columns.iter().cloned().map(|column| match kind {
-            JoinKind::Inner => column,
-            JoinKind::Left => Column { nullable: true, ..column },
-        });
-        self.columns.iter().cloned().chain(added).collect()
+    /// Columns of a join of both streams: those of a side may be NULL if a tuple of the other may be without partner.
+    pub(crate) fn joined_columns(&self, other: &Stream, preserved: [bool; 2]) -> Vec<Column> {
+        let [left_is, right_is] = preserved;
+        let of = |stream: &Stream, may_miss: bool| {
+            let columns = stream.columns.iter().cloned();
+            let nullable = |column: Column| Column { nullable: column.nullable || may_miss, ..column };
+            columns.map(nullable).collect::<Vec<Column>>()
+        };
+        [of(self, right_is), of(other, left_is)].concat()
     }
 
     fn try_join(&self, other: &Stream, join: StreamJoin) -> Result<Stream, String> {
@@ -124,7 +126,7 @@ impl Stream {
         let bounds = JoinBounds { difference_us: bounds_us, last: [left.last, right.last] };
         check_bounds(kind, &bounds, is_of_windows)?;
         self.plan_state(&state_table, self.joined_state(other)?)?;
-        let columns = self.joined_columns(other, kind);
+        let columns = self.joined_columns(other, [kind == JoinKind::Left, false]);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
         let mut joined = self.add(columns.into(), move |made| {
             let name = format!("join {table}");
@@ -159,11 +161,15 @@ impl Stream {
 
     /// Adds the columns of this stream and then those of another one to those of a state table, under free names.
     pub(crate) fn add_both_sides(&self, other: &Stream, columns: &mut Vec<Column>) {
-        for (side, stream) in [("left", self), ("right", other)] {
-            for column in stream.columns.iter() {
-                let name = free_name(&format!("{side}_{}", column.name), columns);
-                columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
-            }
+        self.add_side("left", columns);
+        other.add_side("right", columns);
+    }
+
+    /// Adds the columns of a stream to those of a state table.
+    pub(crate) fn add_side(&self, side: &str, columns: &mut Vec<Column>) {
+        for column in self.columns.iter() {
+            let name = free_name(&format!("{side}_{}", column.name), columns);
+            columns.push(Column { nullable: true, ..Column::new(name, column.data_type) });
         }
     }
 }

@@ -63,6 +63,7 @@
 #![forbid(unsafe_code)]
 
 mod boundary;
+mod changing_sessions;
 mod element;
 mod error;
 mod event_time;
@@ -87,6 +88,7 @@ mod topology;
 mod windowed;
 
 pub use boundary::{Boundary, Merge, OnError};
+pub use changing_sessions::ChangingSessions;
 pub use element::{Batch, Element, Punctuation, Tuple};
 pub use error::{Error, Result};
 pub use event_time::EventTime;
@@ -111,7 +113,7 @@ pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
 };
 pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
-pub use regular_join::RegularJoin;
+pub use regular_join::{JoinLife, RegularJoin};
 pub use row_windows::{
     FrameBound, PRECEDING_ROWS_MAX, RANGE_ROWS_MAX, RowFrame, RowFunction, RowFunctionKind, RowWindows,
 };
@@ -171,7 +173,8 @@ pub const GROUP_STATE_BYTES_MAX: usize = 64 << 20;
 pub const OPEN_WINDOWS_MAX: usize = 1 << 16;
 /// Maximum of open sessions of one session operator; all are in DRAM, as far as the memory budget allows.
 pub const SESSIONS_OPEN_MAX: usize = 1 << 24;
-/// Maximum of rows that one join of streams keeps, and of changed results of a regular join in a transaction.
+/// Maximum of rows that one join of streams keeps, and of changed results of a regular join, or rows of changed sessions, in a
+/// transaction.
 pub const JOIN_ROWS_MAX: usize = 1 << 24;
 /// Maximum of rows that one pattern buffers.
 pub const PATTERN_ROWS_MAX: usize = 1 << 24;

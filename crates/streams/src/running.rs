@@ -41,6 +41,7 @@ pub(crate) struct OperatorCounts {
     tuples_in: AtomicU64,
     tuples_out: AtomicU64,
     late: AtomicU64,
+    expired: AtomicU64,
     /// Microseconds of the watermark that it has sent; those of [`EventTime::START`] before the first.
     watermark_us: AtomicI64,
     state_costs: Mutex<Option<StateCosts>>,
@@ -53,6 +54,7 @@ impl OperatorCounts {
         self.tuples_in.fetch_add(tuples.received, Ordering::Relaxed);
         self.tuples_out.fetch_add(tuples.sent, Ordering::Relaxed);
         self.late.fetch_add(tuples.late, Ordering::Relaxed);
+        self.expired.fetch_add(tuples.expired, Ordering::Relaxed);
         self.watermark_us.store(watermark.micros(), Ordering::Relaxed);
     }
 
@@ -76,6 +78,7 @@ pub(crate) struct TupleCounts {
     pub(crate) received: u64,
     pub(crate) sent: u64,
     pub(crate) late: u64,
+    pub(crate) expired: u64,
 }
 
 /// Tuples of an operator or a source, of committed transactions.
@@ -91,6 +94,8 @@ pub struct OperatorProgress {
     pub tuples_per_s: u64,
     /// Tuples that were late for it.
     pub late: u64,
+    /// Tuples or groups that have left its state because their time to live was over.
+    pub expired: u64,
     /// Watermark that it has sent, of the last commit.
     pub watermark: Option<EventTime>,
     /// Number of parts of its state, by a hash of the key, that threads work on side by side; 1 if it is not divided.
@@ -183,6 +188,7 @@ impl Progress {
                     tuples_in: AtomicU64::new(0),
                     tuples_out: AtomicU64::new(0),
                     late: AtomicU64::new(0),
+                    expired: AtomicU64::new(0),
                     watermark_us: AtomicI64::new(EventTime::START.micros()),
                     state_costs: Mutex::default(),
                     rate: Rate::default(),
@@ -205,6 +211,7 @@ impl Progress {
             tuples_out: counts.tuples_out.load(Ordering::Relaxed),
             tuples_per_s: counts.rate.tuples_per_s.load(Ordering::Relaxed),
             late: counts.late.load(Ordering::Relaxed),
+            expired: counts.expired.load(Ordering::Relaxed),
             watermark: Some(EventTime::from_micros(counts.watermark_us.load(Ordering::Relaxed)))
                 .filter(|time| *time != EventTime::START),
             parts: counts.parts,

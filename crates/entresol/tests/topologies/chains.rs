@@ -127,35 +127,43 @@ fn random_of<'t>(random: &mut Random, of: &[(&'t str, bool)]) -> (&'t str, bool)
 /// Join of two relations, of which one is keyed at least, as a query over each of `A` and `B`, and true if its rows have the
 /// key of these.
 fn join_of_both(random: &mut Random, both_are_keyed: bool) -> (&'static str, bool) {
-    const BY_KEY: [&str; 3] = [
+    const BY_KEY: [&str; 4] = [
         "SELECT a.k, b.m, a.n + b.n AS n, a.c FROM A a JOIN B b ON b.k = a.k AND b.m = a.m",
         "SELECT a.k, a.m, coalesce(b.n, 5) AS n, a.c FROM A a LEFT JOIN B b ON b.k = a.k AND b.m = a.m",
         "SELECT b.k, b.m, coalesce(a.n, 7) - b.n AS n, b.c FROM A a RIGHT JOIN B b ON b.k = a.k AND b.m = a.m",
+        "SELECT a.k, a.m, coalesce(b.n, 3) AS n, a.c FROM A a LEFT JOIN B b ON b.k = a.k AND b.m = a.m AND b.n % 3 <> a.n % 2",
     ];
     // Of rows without a key there would be too many.
-    const BY_PART: [&str; 3] = [
+    const BY_PART: [&str; 5] = [
         "SELECT a.k, b.m, a.n, b.c FROM A a JOIN B b ON b.k = a.k AND a.n % 3 <> b.n % 3",
         "SELECT a.k, coalesce(b.m, 'none') AS m, a.n, a.c FROM A a LEFT JOIN B b ON b.k = upper(a.k)",
         "SELECT b.k, a.m, a.n, b.c FROM A a, B b WHERE b.m = a.m AND a.n < b.n",
+        "SELECT a.k, coalesce(b.m, 'none') AS m, a.n, a.c FROM A a LEFT JOIN B b ON b.k = a.k AND a.n % 3 < b.n % 3",
+        "SELECT coalesce(a.k, upper(b.k)) AS k, coalesce(b.m, 'none') AS m, a.n, b.c FROM A a FULL JOIN B b ON b.m = a.m AND a.n % 2 < b.n % 3",
     ];
     if both_are_keyed && random.below(2) == 0 {
-        return (BY_PART[random.below(3)], false);
+        return (BY_PART[random.below(BY_PART.len())], false);
     }
-    (BY_KEY[random.below(3)], both_are_keyed)
+    (BY_KEY[random.below(BY_KEY.len())], both_are_keyed)
 }
 
 /// Windows over column `at` of stream `S`, the same over the relation `Q`, and true if their rows have the key of these.
 fn windows(random: &mut Random) -> (String, String, bool) {
     let group = |edge: &str| {
         format!(
-            "SELECT k, coalesce('w' || extract(minute FROM {edge})::bigint, 'none') AS m,
+            "SELECT k, coalesce('w' || extract(minute FROM {})::bigint, 'none') AS m,
                 count(*) * 10 + coalesce(sum(n), 0)::bigint AS n, coalesce(sum(c), 0)::numeric(20,2) AS c
-                FROM FROM w GROUP BY k, {edge}"
+                FROM FROM w GROUP BY k, {edge}",
+            edge.split(',').next().unwrap_or(edge)
         )
     };
     let bin = |minutes: usize| format!("date_bin(INTERVAL '{minutes} minutes', at, TIMESTAMP '1970-01-01')");
     let tumbling = format!("(SELECT *, {} AS window_start FROM Q t)", bin(10));
-    let (text, stream, relation, is_keyed) = match random.below(4) {
+    let sessions = "(SELECT v.*, min(at) OVER (PARTITION BY k, s) AS window_start,
+            max(at) OVER (PARTITION BY k, s) + INTERVAL '4 minutes' AS window_end
+        FROM (SELECT u.*, sum(CASE WHEN at < before + INTERVAL '4 minutes' THEN 0 ELSE 1 END) OVER (PARTITION BY k ORDER BY at) AS s
+            FROM (SELECT t.*, lag(at) OVER (PARTITION BY k ORDER BY at) AS before FROM Q t) u) v)";
+    let (text, stream, relation, is_keyed) = match random.below(6) {
         0 => (group("window_start"), "TUMBLE(S, at, INTERVAL '10 minutes')", tumbling, false),
         1 => (
             "SELECT k, m, n + extract(minute FROM window_start)::bigint AS n, c FROM FROM w".to_owned(),
@@ -170,6 +178,12 @@ fn windows(random: &mut Random) -> (String, String, bool) {
                 "(SELECT t.*, {} - i * INTERVAL '5 minutes' AS window_start FROM Q t, generate_series(0, 2) g(i))",
                 bin(5)
             ),
+            false,
+        ),
+        3 | 4 => (
+            group(random.one(&["window_start", "window_end", "window_start, window_end"])),
+            "SESSION(S, at, INTERVAL '4 minutes')",
+            sessions.to_owned(),
             false,
         ),
         _ => (

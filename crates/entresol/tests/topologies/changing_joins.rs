@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 
 /// Targets with the queries over both sources, and the queries over tables where these have other words.
-const STEPS: [(&str, &str, &str); 8] = [
+const STEPS: [(&str, &str, &str); 13] = [
     (
         "billed (id INT PRIMARY KEY, name VARCHAR, amount BIGINT)",
         "SELECT p.id, c.name, p.amount FROM purchase p JOIN customer c ON c.id = p.customer",
@@ -17,6 +17,24 @@ const STEPS: [(&str, &str, &str); 8] = [
     (
         "named (id INT PRIMARY KEY, name VARCHAR, customer INT)",
         "SELECT p.id, coalesce(c.name, 'nobody') AS name, c.id AS customer FROM customer c RIGHT JOIN purchase p ON c.id = p.customer",
+        "",
+    ),
+    (
+        "large_of (id INT PRIMARY KEY, name VARCHAR, large BIGINT)",
+        "SELECT p.id, c.name, p.amount AS large FROM purchase p LEFT JOIN customer c ON c.id = p.customer AND p.amount > 150 AND c.name <> 'n3'",
+        "",
+    ),
+    (
+        "spent (id INT PRIMARY KEY, name VARCHAR, purchases BIGINT, least BIGINT)",
+        "SELECT id, min(name) AS name, count(amount) AS purchases, min(amount) AS least FROM
+            (SELECT c.id, c.name, p.amount FROM purchase p RIGHT JOIN customer c ON p.customer = c.id AND p.amount % 3 <> length(c.city)) j
+            GROUP BY id",
+        "",
+    ),
+    (
+        "either (customer INT, purchase INT, n BIGINT, PRIMARY KEY (customer, purchase))",
+        "SELECT customer, purchase, count(*) AS n FROM (SELECT coalesce(c.id, -1) AS customer, coalesce(p.id, -1) AS purchase
+            FROM customer c FULL JOIN purchase p ON p.customer = c.id AND p.amount < 200) j GROUP BY customer, purchase",
         "",
     ),
     (
@@ -49,6 +67,25 @@ const STEPS: [(&str, &str, &str); 8] = [
             GROUP BY city, window_end",
         "SELECT city, until, sum(amount)::bigint FROM (SELECT c.city, p.amount, p.at, date_trunc('day', p.at) + i * INTERVAL '6 hours' AS until
             FROM purchase p JOIN customer c ON c.id = p.customer, generate_series(1, 4) g(i)) j WHERE at < until GROUP BY 1, 2",
+    ),
+    (
+        "visit (customer INT, began TIMESTAMP, ended TIMESTAMP, purchases BIGINT, amount BIGINT, PRIMARY KEY (customer, began))",
+        "SELECT customer, window_start AS began, window_end AS ended, count(*) AS purchases, max(amount) AS amount
+            FROM SESSION(purchase, at, INTERVAL '5 hours') WHERE customer IS NOT NULL GROUP BY customer, window_start, window_end",
+        "SELECT customer, min(at), max(at) + INTERVAL '5 hours', count(*), max(amount) FROM (SELECT *, sum(CASE WHEN at < before
+            + INTERVAL '5 hours' THEN 0 ELSE 1 END) OVER (PARTITION BY customer ORDER BY at) AS s FROM (SELECT customer, at, amount,
+            lag(at) OVER (PARTITION BY customer ORDER BY at) AS before FROM purchase WHERE customer IS NOT NULL) p) q GROUP BY customer, s",
+    ),
+    (
+        "busiest (city VARCHAR, place BIGINT, until TIMESTAMP, purchases BIGINT, PRIMARY KEY (city, place))",
+        "SELECT city, place, until, purchases FROM (SELECT *, row_number() OVER (PARTITION BY city ORDER BY purchases DESC, until) AS place
+            FROM (SELECT city, window_end AS until, count(*) AS purchases FROM SESSION(paid, at, INTERVAL '2 hours')
+            GROUP BY city, window_end) v) r WHERE place <= 2",
+        "SELECT city, place, until, purchases FROM (SELECT *, row_number() OVER (PARTITION BY city ORDER BY purchases DESC, until) AS place
+            FROM (SELECT city, max(at) + INTERVAL '2 hours' AS until, count(*) AS purchases FROM (SELECT *, sum(CASE WHEN at < before
+            + INTERVAL '2 hours' THEN 0 ELSE 1 END) OVER (PARTITION BY city ORDER BY at) AS s FROM (SELECT c.city, p.at,
+            lag(p.at) OVER (PARTITION BY c.city ORDER BY p.at) AS before FROM purchase p JOIN customer c ON c.id = p.customer) o) q
+            GROUP BY city, s) v) r WHERE place <= 2",
     ),
     (
         "largest (city VARCHAR, place BIGINT, id INT, amount BIGINT, PRIMARY KEY (city, place))",
@@ -296,12 +333,12 @@ fn joins_and_windows_that_cannot_be_of_rows_that_are_taken_back_are_refused() {
     let windows = "INSERT INTO t SELECT meter, count(*) FROM TUMBLE(s, at, INTERVAL '1 hour') GROUP BY meter, window_start";
     let join = |join: &str| format!("INSERT INTO t SELECT s.meter, s.n FROM s {join} {upsert}");
     for (step, expected) in [
-        (join("FULL JOIN u ON u.meter = s.meter"), "FULL JOIN of two streams in a step"),
-        (join("JOIN u ON u.meter < s.meter"), "without equal columns of both"),
+        (join("FULL JOIN u ON u.meter = s.meter"), "rows of a join of streams, which change while rows come"),
         (
-            join("LEFT JOIN u ON u.meter = s.meter AND u.n > s.n"),
-            "LEFT JOIN of two streams of which rows are taken back, ON more than equal columns",
+            "INSERT INTO t SELECT a.meter, 1 FROM reading a FULL JOIN reading b ON b.meter = a.meter AND b.at = a.at".to_owned(),
+            "FULL JOIN of two streams of appended rows",
         ),
+        (join("JOIN u ON u.meter < s.meter"), "without equal columns of both"),
         (join("LEFT JOIN u ON u.n = s.meter"), "rows of a join of streams, which change while rows come"),
         (join("JOIN u ON u.n = s.n"), "a table whose key is that of the left side"),
         (join("JOIN reading r ON r.meter = s.meter"), "a table whose key is that of the left side"),
@@ -322,7 +359,19 @@ fn joins_and_windows_that_cannot_be_of_rows_that_are_taken_back_are_refused() {
         ),
         (
             format!("{} {upsert}", windows.replace("TUMBLE", "SESSION")),
-            "SESSION of results of an aggregate without a window, which change while rows come: a row that goes may leave two sessions",
+            "a table whose key is the columns of GROUP BY",
+        ),
+        (
+            format!("{} {upsert} EMIT ON WINDOW CLOSE", windows.replace("TUMBLE", "SESSION")),
+            "EMIT ON WINDOW CLOSE of windows of results of an aggregate",
+        ),
+        (
+            "INSERT INTO t SELECT meter, count(*) FROM SESSION(s, at, INTERVAL '1 hour') GROUP BY meter".to_owned(),
+            "GROUP BY window_start of SESSION(stream, time, gap)",
+        ),
+        (
+            "INSERT INTO t SELECT meter, n FROM SESSION(s, at, INTERVAL '1 hour') WHERE window_end > window_start".to_owned(),
+            "an edge of SESSION(stream, time, gap) other than in GROUP BY",
         ),
         (
             "INSERT INTO t SELECT meter, n FROM s MATCH_RECOGNIZE (PARTITION BY meter ORDER BY at

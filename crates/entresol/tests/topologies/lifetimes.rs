@@ -202,3 +202,145 @@ fn joins_without_an_end_are_refused_by_name() {
         assert!(error.contains(expected), "{steps}: {error}");
     }
 }
+
+/// Readings beside counts that change with each of them: rows of the side that is only added to leave the state, and what was
+/// sent for them stays.
+const WITH_COUNTS: &str = "
+    INSERT INTO readings SELECT at, meter, feeder FROM reading;
+    CREATE STREAM of_feeder AS SELECT feeder, count(*) AS n FROM reading GROUP BY feeder;
+    INSERT INTO feeders SELECT feeder, n FROM of_feeder ON CONFLICT (feeder) DO UPDATE SET n = EXCLUDED.n;
+    CREATE STREAM beside WITH (state_ttl = '100 seconds', state_table = 'beside_rows') AS
+        SELECT r.at, r.meter, r.feeder, f.n FROM reading r JOIN of_feeder f ON f.feeder = r.feeder;
+    INSERT INTO each_reading SELECT at, count(*), min(feeder), min(n) FROM beside GROUP BY at
+        ON CONFLICT (at) DO UPDATE SET rows = EXCLUDED.rows, feeder = EXCLUDED.feeder, n = EXCLUDED.n;
+    INSERT INTO per_feeder SELECT feeder, count(*) FROM beside GROUP BY feeder
+        ON CONFLICT (feeder) DO UPDATE SET readings = EXCLUDED.readings";
+
+/// Compares what was joined: each reading counts once, and young ones have the count of now.
+fn compare_counts(session: &mut Session, what: &str) {
+    session.execute("BEGIN ISOLATION LEVEL REPEATABLE READ").unwrap();
+    for (differing, reason) in [
+        ("SELECT count(*) FROM each_reading WHERE rows <> 1", "a reading counts more than once"),
+        (
+            "SELECT (SELECT count(*) FROM readings) - (SELECT count(*) FROM each_reading)",
+            "a reading is not there",
+        ),
+        (
+            "SELECT count(*) FROM (SELECT feeder, count(*) AS readings FROM readings GROUP BY feeder
+                EXCEPT SELECT feeder, readings FROM per_feeder) d",
+            "counts of feeders differ",
+        ),
+        (
+            "SELECT count(*) FROM each_reading e JOIN feeders f ON f.feeder = e.feeder
+                WHERE e.n <> f.n AND e.at > (SELECT max(at) FROM readings) - INTERVAL '110 seconds'",
+            "a young reading has the count of before",
+        ),
+    ] {
+        assert_eq!(rows(session, differing), [["0"]], "{what}: {reason}");
+    }
+    session.execute("COMMIT").unwrap();
+}
+
+#[test]
+fn appended_rows_beside_rows_that_change_leave_the_state() {
+    for commit in ["EVERY 7 ROWS", "EVERY 100 ROWS", "EVERY 23 ROWS"] {
+        let directory = tempfile::tempdir().unwrap();
+        for round in 0..3 {
+            let database = Database::open(directory.path(), Options::default()).unwrap();
+            let mut session = database.session().unwrap();
+            if round == 0 {
+                session
+                    .execute(&format!(
+                        "CREATE SOURCE reading (at TIMESTAMP NOT NULL, meter INT NOT NULL, feeder VARCHAR NOT NULL,
+                             WATERMARK FOR at AS at - INTERVAL '10 seconds') WITH (connector = 'generator', rows = 600,
+                             step = '1 second', meter.cardinality = 20, feeder.cardinality = 3, rows_per_second = 1500);
+                         CREATE TABLE readings (at TIMESTAMP PRIMARY KEY, meter INT, feeder VARCHAR);
+                         CREATE TABLE feeders (feeder VARCHAR PRIMARY KEY, n BIGINT);
+                         CREATE TABLE each_reading (at TIMESTAMP PRIMARY KEY, rows BIGINT, feeder VARCHAR, n BIGINT);
+                         CREATE TABLE per_feeder (feeder VARCHAR PRIMARY KEY, readings BIGINT);
+                         CREATE TOPOLOGY x COMMIT {commit} WITH (durability = 'none') AS ({WITH_COUNTS})"
+                    ))
+                    .unwrap();
+            }
+            compare_counts(&mut session, &format!("{commit}, round {round}"));
+            if round == 2 {
+                wait_for_end(&mut session, "x");
+                compare_counts(&mut session, commit);
+                check_left(&mut session, commit);
+                assert!(database.check(|_| {}).unwrap().problems.is_empty());
+            }
+            // Closed, or left as by a crash.
+            if round == 0 {
+                std::thread::sleep(Duration::from_millis(150));
+                drop(session);
+                database.close().unwrap();
+            }
+        }
+    }
+}
+
+/// Checks that old rows have left the state of the join, that others are there, and that both are shown.
+fn check_left(session: &mut Session, what: &str) {
+    let kept = "SELECT count(*) FILTER (WHERE side = 0), count(*) FILTER (WHERE side = 1),
+        count(*) FILTER (WHERE left_at > (SELECT max(at) FROM readings) - INTERVAL '100 seconds') FROM beside_rows";
+    let kept = rows(session, kept).remove(0);
+    let [readings, feeders, young]: [u64; 3] =
+        kept.iter().map(|count| count.parse().unwrap()).collect::<Vec<_>>().try_into().unwrap();
+    // Those of the last transaction go with later ones.
+    assert!((100..450).contains(&readings), "{what}: {readings} rows are kept");
+    assert_eq!((feeders, young), (3, 100), "{what}");
+    // The counters are those of the last run.
+    let expired = "SELECT sum(expired)::bigint FROM entresol.operators WHERE operator = 'join beside_rows'";
+    let expired: u64 = rows(session, expired)[0][0].parse().unwrap();
+    assert!(expired > 0 && expired + readings <= 600, "{what}: {expired} rows have left");
+    let plan: Vec<String> = rows(session, "EXPLAIN ANALYZE TOPOLOGY x").into_iter().flatten().collect();
+    for text in ["rows of the left are kept until 100s behind their time, all of the other", "expired"] {
+        assert!(plan.iter().any(|line| line.contains(text)), "{what}: {text}: {plan:?}");
+    }
+}
+
+/// A row that comes behind its life is late; without an event time, or where those that stay would be alone, there is none.
+#[test]
+fn late_rows_of_a_join_with_changes_are_dropped_and_others_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    let lines =
+        "at,k\n2026-01-01 10:00:00,1\n2026-01-01 12:00:00,1\n2026-01-01 10:59:59,2\n2026-01-01 11:00:01,3\n";
+    std::fs::write(&path, lines).unwrap();
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let source = |name: &str, watermark: &str| {
+        let options = format!("WITH (connector = 'file', path = '{}')", path.display());
+        format!("CREATE SOURCE {name} (at TIMESTAMP NOT NULL, k INT NOT NULL{watermark}) {options};")
+    };
+    session.execute(&source("line", ", WATERMARK FOR at AS at")).unwrap();
+    session.execute(&source("timeless", "")).unwrap();
+    session.execute("CREATE TABLE joined (k INT PRIMARY KEY, rows BIGINT)").unwrap();
+    let steps = |join: &str| {
+        format!(
+            "CREATE STREAM counts AS SELECT k, count(*) AS n FROM line GROUP BY k;
+             CREATE STREAM j WITH (state_ttl = '1 hour') AS SELECT c.k, c.n FROM {join} ON c.k = l.k;
+             INSERT INTO joined SELECT k, count(*) FROM j GROUP BY k ON CONFLICT (k) DO UPDATE SET rows = EXCLUDED.rows"
+        )
+    };
+    for (join, expected) in [
+        ("counts c LEFT JOIN line l", "state_ttl of an outer join"),
+        ("line l FULL JOIN counts c", "state_ttl of an outer join"),
+        ("timeless l JOIN counts c", "state_ttl of a join of appended rows without event time"),
+        (
+            "counts l JOIN counts c",
+            "no join of streams without a bound in time of which one is of appended rows",
+        ),
+    ] {
+        let refused = session.execute(&format!("CREATE TOPOLOGY x AS ({})", steps(join)));
+        let error = refused.err().unwrap_or_else(|| panic!("{join} is accepted")).to_string();
+        assert!(error.contains(expected), "{join}: {error}");
+    }
+    session
+        .execute(&format!("CREATE TOPOLOGY x COMMIT EACH ROW AS ({})", steps("line l JOIN counts c")))
+        .unwrap();
+    wait_for_end(&mut session, "x");
+    assert_eq!(rows(&mut session, "SELECT k, rows FROM joined ORDER BY k"), [["1", "2"], ["3", "1"]]);
+    let late = "SELECT late FROM entresol.operators WHERE operator LIKE 'join %'";
+    assert_eq!(rows(&mut session, late), [["1"]]);
+}

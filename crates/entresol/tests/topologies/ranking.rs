@@ -317,7 +317,7 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
         (
             format!("{stream}; INSERT INTO first SELECT meter, window_start, max(kw) FROM SESSION(s, at, INTERVAL '1 hour')
                 GROUP BY meter, window_start"),
-            "SESSION of ranked rows that change",
+            "INSERT INTO first of results of an aggregate without a window",
         ),
         (format!("{stream}; INSERT INTO top SELECT * FROM s UNION ALL SELECT * FROM s"), "INSERT INTO top of ranked rows that change"),
         (format!("INSERT INTO top {top} {upsert} LATE ROWS INTO l"), "none is late"),

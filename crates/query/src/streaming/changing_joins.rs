@@ -3,8 +3,9 @@
 //! | join | rows |
 //! | --- | --- |
 //! | INNER ON equal columns, and any other condition | pairs of the rows that are there |
-//! | LEFT, RIGHT ON equal columns alone | the same, and rows of one side without partner |
-//! | FULL; without equal columns | refused |
+//! | LEFT, RIGHT | the same, and rows of one side without partner |
+//! | FULL | the same, and rows of both sides without partner |
+//! | without equal columns | refused |
 //!
 //! The key of the results, by which a table may have them:
 //!
@@ -13,19 +14,22 @@
 //! | of the right side, or of the one that may be missing | that of the left side |
 //! | of the left side, of an inner join | that of the right side |
 //! | of neither, of an inner join | both |
+//! | FULL | none |
 //! | else, or a side is append-only and not the one with the key | none: aggregates, rankings and sinks take them |
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
+use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::Columns;
 use crate::streaming::joins::{Side, equality, filtered, ordered_columns};
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
+use crate::streaming::retention::StateTtl;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::utils::conjunction;
 use datafusion::logical_expr::{Expr, ExprSchemable, Join, JoinType};
-use entresol_streams::{Expression, GROUPS_IN_DRAM_MAX, JoinKind, RegularJoin};
+use entresol_streams::{Expression, GROUPS_IN_DRAM_MAX, JoinLife, RegularJoin};
 use entresol_tables::{Column, arrow_type};
 
 /// Sides of a join, the one that decides about its rows first.
@@ -40,7 +44,6 @@ impl Translator<'_> {
     pub(crate) fn join_changes(
         &mut self,
         (join, predicate): (&Join, Option<&Expr>),
-        kind: JoinKind,
         (first, second): Sides<'_, '_>,
         mut equal: Vec<(Expr, Expr)>,
         conjuncts: Vec<&Expr>,
@@ -52,28 +55,68 @@ impl Translator<'_> {
                 None => others.push(conjunct.clone()),
             }
         }
-        check_kept(join.join_type, &equal, &others)?;
+        if equal.is_empty() {
+            return Err(Error::unsupported(
+                "a join of two streams of which rows are taken back, without equal columns of both: each change would be compared with all rows",
+            ));
+        }
+        let preserved = match join.join_type {
+            JoinType::Full => [true, true],
+            JoinType::Left | JoinType::Right => [true, false],
+            _ => [false, false],
+        };
         let planned = first.plan.schema().join(second.plan.schema())?;
         let condition = self.condition_of_pairs((first, second), &planned, others)?;
         let (left_keys, right_keys) = self.kept_keys(&equal, (first, second))?;
-        let state_table = self.state_table_of(&filtered(join, predicate)?, &describe(first, second));
+        let life = self.life_of_appended((first, second), preserved)?;
+        let text = describe(join, (first, second), life);
+        let state_table = self.state_table_of(&filtered(join, predicate)?, &text);
         self.joins = true;
         let stream = first.flow.stream.regular_join(
             &second.flow.stream,
             RegularJoin {
-                kind,
+                preserved,
                 state_table,
                 left_keys,
                 right_keys,
                 condition,
+                life,
                 keys_in_dram: GROUPS_IN_DRAM_MAX,
             },
         );
         let widths = [first, second].map(|side| side.flow.stream.columns().len());
         let (stream, places) = ordered_columns(join, &stream, widths);
         let replaced =
-            replaced_by(kind, (first, second), &equal).projected(|at| Some(places[at]), Vec::new());
+            replaced_by(preserved, (first, second), &equal).projected(|at| Some(places[at]), Vec::new());
         Ok(Flow { stream, windows: None, event_time: None, replaced: Some(replaced) })
+    }
+
+    /// Life of the rows of the side that is only added to, if `state_ttl` says one.
+    fn life_of_appended(
+        &mut self,
+        (first, second): Sides<'_, '_>,
+        preserved: [bool; 2],
+    ) -> Result<Option<JoinLife>> {
+        let of_step = self.step.and_then(|step| step.state_ttl);
+        let Some(ttl) = of_step.or(self.planned.state_ttl) else { return Ok(None) };
+        let is_left = first.flow.replaced.is_none();
+        if !is_left && second.flow.replaced.is_some() {
+            return Ok(None);
+        }
+        self.has_used_ttl = true;
+        let StateTtl::For(ttl) = ttl else { return Ok(None) };
+        if preserved[usize::from(is_left)] {
+            return Err(Error::unsupported(
+                "state_ttl of an outer join that sends rows without partner which are taken back: when their partners leave they would have none; join INNER, or say 'infinity'",
+            ));
+        }
+        let time = if is_left { first.time } else { second.time };
+        let EventTime { column, lateness, future_limit } = time.ok_or_else(|| {
+            Error::unsupported(
+                "state_ttl of a join of appended rows without event time: declare WATERMARK FOR … in CREATE SOURCE, and keep that column, or say 'infinity'",
+            )
+        })?;
+        Ok(Some(JoinLife { is_left, time: column, ttl, lateness, future_limit }))
     }
 
     /// Expression of a condition on the pairs of both sides; none without one.
@@ -123,32 +166,23 @@ fn not_comparable(left: &Expr, right: &Expr, [of_left, of_right]: &[ArrowType; 2
     ))
 }
 
-/// Refuses conditions without equal columns, and those of an outer join that have more.
-fn check_kept(join: JoinType, equal: &[(Expr, Expr)], others: &[Expr]) -> Result<()> {
-    if equal.is_empty() {
-        return Err(Error::unsupported(
-            "a join of two streams of which rows are taken back, without equal columns of both: each change would be compared with all rows",
-        ));
-    }
-    match others.first() {
-        Some(other) if join != JoinType::Inner => Err(Error::unsupported(format!(
-            "{} JOIN of two streams of which rows are taken back, ON more than equal columns: {other}; filter a side in FROM, or join INNER",
-            join.to_string().to_uppercase()
-        ))),
-        _ => Ok(()),
-    }
-}
-
-/// Text of a join for EXPLAIN.
-fn describe(first: &Side<'_>, second: &Side<'_>) -> String {
+/// Text of a join for EXPLAIN, whose sides are swapped in a RIGHT JOIN.
+fn describe(join: &Join, (first, second): Sides<'_, '_>, life: Option<JoinLife>) -> String {
     let rows = |side: &Side<'_>| if side.flow.replaced.is_some() { "changes" } else { "appended rows" };
     let (first, second) = (rows(first), rows(second));
-    format!("regular join of {first} with {second}, all rows of both are kept")
+    let sides = format!("regular join of {first} with {second}");
+    let Some(life) = life else { return format!("{sides}, all rows of both are kept") };
+    let is_left = life.is_left != (join.join_type == JoinType::Right);
+    let side = if is_left { "left" } else { "right" };
+    format!("{sides}, rows of the {side} are kept until {:?} behind their time, all of the other", life.ttl)
 }
 
 /// Columns by which results of a join are told apart, the columns of the first side before those of the second.
-fn replaced_by(kind: JoinKind, (first, second): Sides<'_, '_>, equal: &[(Expr, Expr)]) -> ReplacedBy {
-    let is_inner = kind == JoinKind::Inner;
+fn replaced_by(preserved: [bool; 2], (first, second): Sides<'_, '_>, equal: &[(Expr, Expr)]) -> ReplacedBy {
+    if preserved == [true; 2] {
+        return ReplacedBy::without_key(Replacement::Joined);
+    }
+    let is_inner = preserved == [false; 2];
     let width = first.flow.stream.columns().len();
     let place = |side: &Side<'_>, expr: &Expr| {
         let stored = storage(side.flow.stream.columns());

@@ -1,12 +1,15 @@
-//! Windows of rows that are taken back: `TUMBLE`, `HOP` and `CUMULATE` in FROM, over any column of a TIMESTAMP type.
+//! Windows of rows that are taken back: `TUMBLE`, `HOP`, `CUMULATE` and `SESSION` in FROM, over any column of a TIMESTAMP
+//! type.
 //!
 //! The windows of a row follow from its time alone, so assigning them is an expression, or `unnest`, that keeps the
 //! type of a change. An aggregate grouped by their edges is one of all rows so far, as any over rows that are taken
-//! back: its results change at each commit, and no watermark says that one is complete.
+//! back: its results change at each commit, and no watermark says that one is complete. The session of a row follows from
+//! the rows around it: see [`super::changing_sessions`].
 
 use crate::error::{Error, Result};
 use crate::streaming::operators::{Flow, Translator};
 use crate::streaming::replaced::ReplacedBy;
+use crate::streaming::windows::open_sessions;
 use entresol_streams::{TimeWindow, WindowKind};
 
 impl Translator<'_> {
@@ -19,12 +22,6 @@ impl Translator<'_> {
         kind: WindowKind,
     ) -> Result<Flow> {
         flow.check_whole("a window")?;
-        if matches!(kind, WindowKind::Session { .. }) {
-            return Err(Error::unsupported(format!(
-                "SESSION of {}: a row that goes may leave two sessions in place of one; there are TUMBLE, HOP and CUMULATE",
-                replaced.by.rows()
-            )));
-        }
         let late = self.step.map(|step| &step.late);
         if let Some(clause) = late.and_then(|late| late.clause) {
             return Err(Error::unsupported(format!(
@@ -33,7 +30,12 @@ impl Translator<'_> {
             )));
         }
         let width = flow.stream.columns().len();
-        let stream = flow.stream.assign_windows(&TimeWindow::of_kind(time, kind));
+        let window = TimeWindow::of_kind(time, kind);
+        if let (WindowKind::Session { .. }, Some(column)) = (kind, flow.stream.column(time)) {
+            let open = open_sessions(flow, column, &window);
+            return Ok(Flow { event_time: None, replaced: Some(replaced.clone()), ..open });
+        }
+        let stream = flow.stream.assign_windows(&window);
         let replaced = replaced.in_windows(kind, width, width + 1);
         Ok(Flow { stream, windows: None, event_time: None, replaced: Some(replaced) })
     }

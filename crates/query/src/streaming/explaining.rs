@@ -91,6 +91,9 @@ fn operator_line(operator: &OperatorProgress, is_running: bool) -> String {
     if operator.late > 0 {
         line += &format!(", {} late", operator.late);
     }
+    if operator.expired > 0 {
+        line += &format!(", {} expired", operator.expired);
+    }
     match operator.watermark {
         Some(EventTime::END) => line += ", at its end",
         Some(time) => {

@@ -38,7 +38,7 @@ const MONTH_DAYS: (i128, i128) = (28, 31);
 pub(crate) struct Side<'p> {
     pub(crate) flow: Flow,
     pub(crate) plan: &'p LogicalPlan,
-    time: Option<EventTime>,
+    pub(crate) time: Option<EventTime>,
 }
 
 /// Sum of times and a number of nanoseconds.
@@ -70,7 +70,12 @@ impl Translator<'_> {
             equal = equal.into_iter().map(|(left, right)| (right, left)).collect();
         }
         if first.flow.replaced.is_some() || second.flow.replaced.is_some() {
-            return self.join_changes((join, predicate), kind, (&first, &second), equal, conjuncts);
+            return self.join_changes((join, predicate), (&first, &second), equal, conjuncts);
+        }
+        if join.join_type == JoinType::Full {
+            return Err(Error::unsupported(
+                "FULL JOIN of two streams of appended rows in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN; of rows that are taken back, as results of aggregates, there is FULL JOIN",
+            ));
         }
         let planned = first.plan.schema().join(second.plan.schema())?;
         for conjunct in &conjuncts {
@@ -115,12 +120,7 @@ impl Translator<'_> {
     fn sides_of<'p>(&mut self, join: &'p Join) -> Result<(JoinKind, Side<'p>, Side<'p>)> {
         let kind = match join.join_type {
             JoinType::Inner => JoinKind::Inner,
-            JoinType::Left | JoinType::Right => JoinKind::Left,
-            JoinType::Full => {
-                return Err(Error::unsupported(
-                    "FULL JOIN of two streams in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN",
-                ));
-            }
+            JoinType::Left | JoinType::Right | JoinType::Full => JoinKind::Left,
             other => return Err(Error::unsupported(format!("{other} JOIN of two streams in a step"))),
         };
         let left = side(self.node(&join.left)?, &join.left);

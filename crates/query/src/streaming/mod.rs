@@ -17,6 +17,7 @@ pub(crate) mod batch_queries;
 pub(crate) mod bound_plans;
 pub(crate) mod boundaries;
 pub(crate) mod changing_joins;
+pub(crate) mod changing_sessions;
 pub(crate) mod changing_windows;
 pub(crate) mod conditions;
 pub(crate) mod connectors;

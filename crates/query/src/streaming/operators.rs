@@ -412,13 +412,24 @@ impl<'t> Translator<'t> {
         self.state_table_named(meaning, &planned.clause.to_string())
     }
 
-    /// Table of the state of the next operator, with its meaning.
-    fn state_table_named(&mut self, meaning: String, operator: &str) -> String {
+    /// Name of the table of the state of the next operator.
+    pub(crate) fn next_state_table(&self) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
-        let table = named.unwrap_or_else(|| match self.states.len() {
+        named.unwrap_or_else(|| match self.states.len() {
             0 => format!("{}_open", self.topology),
             before => format!("{}_open_{}", self.topology, before + 1),
-        });
+        })
+    }
+
+    /// Notes a state in a table of this name, which a plan and a text describe.
+    pub(crate) fn state_of(&mut self, plan: &LogicalPlan, table: &str, operator: &str) {
+        let meaning = format!("{}\n{operator}", self.meaning(plan));
+        self.states.push(PlannedState { table: table.to_owned(), meaning, operator: operator.to_owned() });
+    }
+
+    /// Table of the state of the next operator, with its meaning.
+    fn state_table_named(&mut self, meaning: String, operator: &str) -> String {
+        let table = self.next_state_table();
         let operator = operator.to_owned();
         self.states.push(PlannedState { table: table.clone(), meaning, operator });
         table
@@ -692,8 +703,8 @@ fn unused_ttl(of: &str) -> Error {
     Error::coded(
         "22023",
         format!(
-            "option \"state_ttl\" of {of}, which has no join of streams without a bound in time, and no aggregate of appended \
-             rows without a window"
+            "option \"state_ttl\" of {of}, which has no join of streams without a bound in time of which one is of appended rows, \
+             and no aggregate of appended rows without a window"
         ),
     )
 }

@@ -50,6 +50,15 @@ impl Flow {
 }
 
 impl Flow {
+    /// Refuses a stream whose rows replace each other, below an operator that sends each result once.
+    pub(crate) fn check_sent_once(&self, by: &str) -> Result<()> {
+        let Some(replaced) = &self.replaced else { return Ok(()) };
+        Err(Error::unsupported(format!(
+            "{by} of {}: a row that goes would change the results of rows behind it, each of which is sent once; write them with ON CONFLICT DO UPDATE into a table and read its CHANGES",
+            replaced.by.rows()
+        )))
+    }
+
     /// Refuses a stream whose rows replace each other, other than by taking back what was sent.
     pub(crate) fn check_retracted(&self, by: &str) -> Result<()> {
         match self.replaced.as_ref().map(|replaced| replaced.by) {

@@ -66,7 +66,7 @@ impl Flow {
 impl Translator<'_> {
     /// Stream with the values of window functions over the rows before each.
     pub(crate) fn over_rows(&mut self, flow: &Flow, window: &Window) -> Result<Flow> {
-        flow.check_appended("a window function")?;
+        flow.check_sent_once("a window function")?;
         let planned = window.input.schema();
         let called = window.window_expr.iter().map(window_function).collect::<Result<Vec<_>>>()?;
         let first =

@@ -3,7 +3,7 @@
 //! | over | sent | groups live |
 //! | --- | --- | --- |
 //! | rows that are added | at each commit, the results that have changed | for ever, or by `state_ttl` |
-//! | results that change | likewise: rows that were counted are taken back | for ever |
+//! | results that change, their sessions too | likewise: rows that were counted are taken back | for ever |
 //! | rows that are added, without aggregates (DISTINCT) | each group once, at once | for ever, or by `state_ttl` |
 //!
 //! A result that changes is taken back where it was sent before, by WHERE and expressions, by other aggregates, and by the
@@ -61,6 +61,9 @@ impl Translator<'_> {
         if !aggregate.group_expr.iter().any(is_edge) {
             return self.running_aggregate(flow, aggregate, emit);
         }
+        if let Some(sessions) = flow.changing_sessions() {
+            return self.aggregate_of_changing_sessions(flow, sessions, aggregate, emit);
+        }
         flow.check_appended("GROUP BY")?;
         self.aggregates = true;
         let late = self.step.map(|step| step.late.clone()).unwrap_or_default();
@@ -69,7 +72,12 @@ impl Translator<'_> {
         self.aggregate(&flow, aggregate, &state_table, &late, emit)
     }
 
-    fn running_aggregate(&mut self, flow: Flow, aggregate: &AggregatePlan, emit: Emit) -> Result<Flow> {
+    pub(crate) fn running_aggregate(
+        &mut self,
+        flow: Flow,
+        aggregate: &AggregatePlan,
+        emit: Emit,
+    ) -> Result<Flow> {
         if let Some(windows) = flow.windows.filter(|windows| !windows.is_of_results) {
             return Err(no_window(Some(windows.kind)));
         }

@@ -149,7 +149,7 @@ impl Dataflow {
     ) -> Result<()> {
         let least = self.nodes[number].before.iter().map(|&before| self.nodes[before].watermarks.sent).min();
         let node = &mut self.nodes[number];
-        let late = context.counts.late();
+        let (late, expired) = (context.counts.late(), context.counts.expired());
         let mut output = Output::default();
         for (input, batch) in std::mem::take(&mut node.inbox) {
             node.tuples.received += batch.len() as u64;
@@ -180,6 +180,7 @@ impl Dataflow {
             operator.commit(context, &mut output)?;
         }
         node.tuples.late += context.counts.late() - late;
+        node.tuples.expired += context.counts.expired() - expired;
         if let Some(time) = output.watermark {
             node.watermarks.sent = node.watermarks.sent.max(time);
         }

@@ -87,6 +87,8 @@ impl BufferedRow {
 /// Keys of both sides, by expressions over their columns.
 pub(crate) struct JoinKeys {
     expressions: [Vec<Box<dyn Expression>>; 2],
+    /// True if a key with a NULL is one too, as of GROUP BY.
+    has_nulls: bool,
     /// Of both sides; known when the first rows have come.
     converter: Option<RowConverter>,
 }
@@ -127,7 +129,12 @@ pub(crate) struct JoinState {
 
 impl JoinKeys {
     pub(crate) fn new(left: Vec<Box<dyn Expression>>, right: Vec<Box<dyn Expression>>) -> JoinKeys {
-        JoinKeys { expressions: [left, right], converter: None }
+        JoinKeys { expressions: [left, right], has_nulls: false, converter: None }
+    }
+
+    /// Keys of groups of the left side, of which NULL may be a part.
+    pub(crate) fn of_groups(groups: Vec<Box<dyn Expression>>) -> JoinKeys {
+        JoinKeys { expressions: [groups, Vec::new()], has_nulls: true, converter: None }
     }
 
     /// Keys of rows; none where a part of it is NULL, which equals nothing.
@@ -170,8 +177,8 @@ impl JoinKeys {
         };
         let converter = self.converter.insert(converter);
         let keys = converter.convert_columns(parts).map_err(|error| failed(operator, &error))?;
-        let is_whole = |row: usize| parts.iter().all(|part| part.is_valid(row));
-        let key = |row: usize| is_whole(row).then(|| Key::from(keys.row(row).as_ref()));
+        let is_key = |row: usize| self.has_nulls || parts.iter().all(|part| part.is_valid(row));
+        let key = |row: usize| is_key(row).then(|| Key::from(keys.row(row).as_ref()));
         Ok((0..rows).map(key).collect())
     }
 }

@@ -19,6 +19,8 @@ pub(crate) mod abort_when;
 pub(crate) mod accumulator;
 pub(crate) mod assign_windows;
 pub(crate) mod changes_as_rows;
+pub(crate) mod changing_session_rows;
+pub(crate) mod changing_sessions;
 pub(crate) mod divided_state;
 pub(crate) mod early;
 pub(crate) mod file_sink;
@@ -38,6 +40,7 @@ pub(crate) mod pattern;
 pub(crate) mod rank_state;
 pub(crate) mod ranking;
 pub(crate) mod regular_join;
+pub(crate) mod regular_join_alone;
 pub(crate) mod regular_join_rows;
 pub(crate) mod regular_join_state;
 pub(crate) mod rolled_sink;
@@ -98,6 +101,7 @@ pub struct Context<'a> {
 #[derive(Debug, Default)]
 pub(crate) struct Counts {
     late: Cell<u64>,
+    expired: Cell<u64>,
     future: Cell<u64>,
     /// True if results were sent that had waited for an interval.
     has_due: Cell<bool>,
@@ -106,6 +110,10 @@ pub(crate) struct Counts {
 impl Counts {
     pub(crate) fn late(&self) -> u64 {
         self.late.get()
+    }
+
+    pub(crate) fn expired(&self) -> u64 {
+        self.expired.get()
     }
 
     pub(crate) fn future(&self) -> u64 {
@@ -119,6 +127,7 @@ impl Counts {
 
     pub(crate) fn clear(&self) {
         self.late.set(0);
+        self.expired.set(0);
         self.future.set(0);
         self.has_due.set(false);
     }
@@ -133,6 +142,11 @@ impl<'a> Context<'a> {
     /// Counts late tuples that were dropped.
     pub fn count_late(&self, tuples: u64) {
         self.counts.late.set(self.counts.late.get() + tuples);
+    }
+
+    /// Counts tuples or groups that have left a state because their time to live is over.
+    pub fn count_expired(&self, tuples: u64) {
+        self.counts.expired.set(self.counts.expired.get() + tuples);
     }
 
     /// Notes that results are sent that have waited for an interval: an error of them is not one of the open input.

@@ -1,5 +1,5 @@
-//! Rows of a regular join in DRAM, by the hash codes of their keys, with their counts now and as of the last commit
-//! ([`super::regular_join_state`]).
+//! Rows of a regular join, or of sessions that change, in DRAM, by the hash codes of their keys, with their counts now
+//! and as of the last commit ([`super::regular_join_state`]). Of sessions there is the left side alone.
 //!
 //! The results that a transaction changes are those of changed rows: a pair was there as often as the counts of both
 //! rows as of the last commit say, and is as often as those of now say. So a result that comes and goes within a
@@ -7,16 +7,18 @@
 
 use crate::error::Result;
 use crate::operators::join_state::{Key, LEFT, RIGHT};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Estimated bytes of memory of a row, and of a hash code or a key of it, besides their values.
 pub(crate) const ROW_BYTES: usize = 128;
 const KEYS_BYTES: usize = 112;
 
-/// Function that gets a result whose number has changed: the left row, the right one if there is one, and the
-/// difference.
-pub(crate) type SendResult<'f> = dyn FnMut(&SideRow, Option<&SideRow>, i64) -> Result<()> + 'f;
+/// Row of each side that a result is of; one without partner has one of them.
+pub(crate) type JoinedRows<'r> = [Option<&'r SideRow>; 2];
+
+/// Function that gets a result whose number has changed, and the difference.
+pub(crate) type SendResult<'f> = dyn FnMut(JoinedRows<'_>, i64) -> Result<()> + 'f;
 
 /// Row of a side in Arrow's row format.
 pub(crate) type SideRow = Arc<[u8]>;
@@ -27,6 +29,8 @@ pub(crate) struct RowCount {
     /// Count as of the last commit.
     pub(crate) before: i64,
     pub(crate) number: i64,
+    /// Microseconds of its time, where rows have one.
+    pub(crate) time: i64,
     /// True if the row is in the list of changed ones.
     is_listed: bool,
 }
@@ -37,6 +41,21 @@ impl RowCount {
         self.count != self.before
     }
 
+    /// Makes the count that of the last commit.
+    pub(crate) fn commit(&mut self) {
+        self.before = self.count;
+    }
+
+    /// Goes back to the last commit.
+    pub(crate) fn abort(&mut self) {
+        self.count = self.before;
+    }
+
+    /// Difference of the number of results that were there at the last commit, and are there now, if so.
+    pub(crate) fn changed_if(&self, was: bool, is: bool) -> i64 {
+        i64::from(is) * self.count - i64::from(was) * self.before
+    }
+
     fn is_gone(&self) -> bool {
         self.before > 0 && self.count == 0
     }
@@ -44,6 +63,18 @@ impl RowCount {
     fn is_new(&self) -> bool {
         self.before == 0 && self.count > 0
     }
+}
+
+/// Columns of a row in the state table besides its values.
+pub(crate) struct StoredCount {
+    pub(crate) number: i64,
+    pub(crate) count: i64,
+    pub(crate) time: i64,
+}
+
+/// Rows of a result without partner.
+pub(crate) fn alone(side: usize, row: &SideRow) -> JoinedRows<'_> {
+    if side == LEFT { [Some(row), None] } else { [None, Some(row)] }
 }
 
 pub(crate) type SideRows = BTreeMap<SideRow, RowCount>;
@@ -79,7 +110,7 @@ impl HashedKeys {
     }
 
     /// Counts a row; returns the bytes that it takes more.
-    pub(crate) fn add(&mut self, side: usize, key: Key, row: &[u8], change: i64) -> usize {
+    pub(crate) fn add(&mut self, side: usize, key: Key, row: &[u8], change: i64, time: i64) -> usize {
         let (number, keys) = (self.next, self.keys.len());
         let rows = self.of_key(&key);
         let mut added = 0;
@@ -89,7 +120,7 @@ impl HashedKeys {
                 std::mem::replace(&mut count.is_listed, true)
             }
             None => {
-                let count = RowCount { count: change, before: 0, number, is_listed: true };
+                let count = RowCount { count: change, before: 0, number, time, is_listed: true };
                 rows.sides[side].insert(SideRow::from(row), count);
                 added += row.len() + ROW_BYTES;
                 false
@@ -106,9 +137,10 @@ impl HashedKeys {
     }
 
     /// Adds a row as of the last commit.
-    pub(crate) fn load(&mut self, side: usize, key: &Key, row: &[u8], number: i64, count: i64) {
+    pub(crate) fn load(&mut self, side: usize, key: &Key, row: &[u8], stored: StoredCount) {
+        let StoredCount { number, count, time } = stored;
         self.next = self.next.max(number + 1);
-        let count = RowCount { count, before: count, number, is_listed: false };
+        let count = RowCount { count, before: count, number, time, is_listed: false };
         self.of_key(key).sides[side].insert(SideRow::from(row), count);
     }
 
@@ -151,6 +183,25 @@ impl HashedKeys {
                 }
             }
         }
+        freed + self.drop_empty()
+    }
+
+    /// Removes rows by their numbers, none of which is changed; returns the bytes that they took.
+    pub(crate) fn remove(&mut self, numbers: &BTreeSet<i64>) -> usize {
+        let mut freed = 0;
+        for rows in self.keys.iter_mut().flat_map(|key| &mut key.sides) {
+            rows.retain(|row, count| {
+                let stays = !numbers.contains(&count.number);
+                freed += if stays { 0 } else { row.len() + ROW_BYTES };
+                stays
+            });
+        }
+        freed + self.drop_empty()
+    }
+
+    /// Removes keys without rows; returns the bytes that they took.
+    fn drop_empty(&mut self) -> usize {
+        let mut freed = 0;
         self.keys.retain(|key| {
             let is_used = key.sides.iter().any(|rows| !rows.is_empty());
             freed += if is_used { 0 } else { key.key.len() + KEYS_BYTES };
@@ -169,19 +220,20 @@ impl HashedKeys {
 }
 
 impl KeyRows {
-    /// Calls `f` with the left rows whose number without partner is another than at the last commit.
-    pub(crate) fn changed_alone(&self, f: &mut SendResult<'_>) -> Result<()> {
-        let [left, right] = &self.sides;
-        let was_alone = right.values().all(|count| count.before == 0);
-        let is_alone = right.values().all(|count| count.count == 0);
+    /// Calls `f` with the rows of a side whose number without partner is another than at the last commit, where all rows of
+    /// the other side are partners.
+    pub(crate) fn changed_alone(&self, side: usize, f: &mut SendResult<'_>) -> Result<()> {
+        let (rows, others) = (&self.sides[side], &self.sides[1 - side]);
+        let was_alone = others.values().all(|count| count.before == 0);
+        let is_alone = others.values().all(|count| count.count == 0);
         let mut send = |row: &SideRow, count: &RowCount| {
-            let change = i64::from(is_alone) * count.count - i64::from(was_alone) * count.before;
-            if change == 0 { Ok(()) } else { f(row, None, change) }
+            let change = count.changed_if(was_alone, is_alone);
+            if change == 0 { Ok(()) } else { f(alone(side, row), change) }
         };
         if was_alone != is_alone {
-            return left.iter().try_for_each(|(row, count)| send(row, count));
+            return rows.iter().try_for_each(|(row, count)| send(row, count));
         }
-        let mut changed = self.changed[LEFT].iter().filter_map(|row| left.get_key_value(row));
+        let mut changed = self.changed[side].iter().filter_map(|row| rows.get_key_value(row));
         changed.try_for_each(|(row, count)| send(row, count))
     }
 
@@ -191,7 +243,7 @@ impl KeyRows {
         let mut send = |(left, of_left): (&SideRow, &RowCount), (right, of_right): (&SideRow, &RowCount)| {
             let before = of_left.before.saturating_mul(of_right.before);
             let change = of_left.count.saturating_mul(of_right.count).saturating_sub(before);
-            if change == 0 { Ok(()) } else { f(left, Some(right), change) }
+            if change == 0 { Ok(()) } else { f([Some(left), Some(right)], change) }
         };
         let changed = |side: usize| {
             let rows = self.changed[side].iter().filter_map(move |row| self.sides[side].get_key_value(row));
@@ -216,12 +268,12 @@ mod tests {
     fn changed(hashed: &HashedKeys) -> Vec<(String, i64)> {
         let text = |row: &SideRow| String::from_utf8(row.to_vec()).unwrap();
         let mut found = Vec::new();
-        let mut note = |left: &SideRow, right: Option<&SideRow>, change: i64| {
-            found.push((text(left) + &right.map_or("-".to_owned(), text), change));
+        let mut note = |rows: JoinedRows<'_>, change: i64| {
+            found.push((rows.map(|row| row.map_or("-".to_owned(), text)).concat(), change));
             Ok(())
         };
         for key in &hashed.keys {
-            key.changed_alone(&mut note).unwrap();
+            key.changed_alone(LEFT, &mut note).unwrap();
             key.changed_pairs(&mut note).unwrap();
         }
         found.sort();
@@ -239,19 +291,19 @@ mod tests {
         let empty = hashed.bytes();
         let mut bytes = empty;
         let mut add = |hashed: &mut HashedKeys, side: usize, key: &Key, row: &str, change: i64| {
-            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change);
+            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change, 0);
         };
         add(&mut hashed, LEFT, &key, "a", 2);
         add(&mut hashed, LEFT, &key, "b", 1);
         add(&mut hashed, LEFT, &other, "o", 1);
         assert_eq!(changed(&hashed), of(&[("a-", 2), ("b-", 1), ("o-", 1)]));
-        bytes -= hashed.settle(|count| count.before = count.count);
+        bytes -= hashed.settle(RowCount::commit);
         assert_eq!((changed(&hashed), bytes), (Vec::new(), hashed.bytes()));
         assert!(hashed.give_numbers().is_empty());
 
         // Keys with one code are no partners; what comes and goes is nothing.
         let mut add = |hashed: &mut HashedKeys, side: usize, key: &Key, row: &str, change: i64| {
-            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change);
+            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change, 0);
         };
         add(&mut hashed, RIGHT, &key, "x", 3);
         add(&mut hashed, RIGHT, &key, "y", 1);
@@ -261,18 +313,18 @@ mod tests {
         assert_eq!(changed(&hashed), of(&[("a-", -2), ("ax", 6), ("b-", -1), ("cx", 3)]));
         // The first of both new rows has the number of the one that is gone.
         assert_eq!((hashed.give_numbers(), hashed.keys[0].sides[LEFT][&b"c"[..]].number), (Vec::new(), 1));
-        bytes -= hashed.settle(|count| count.count = count.before);
+        bytes -= hashed.settle(RowCount::abort);
         assert_eq!((changed(&hashed), bytes), (Vec::new(), hashed.bytes()));
         let rows = |hashed: &HashedKeys| hashed.keys[0].sides.each_ref().map(BTreeMap::len);
         assert_eq!(rows(&hashed), [2, 0]);
 
         let mut add = |hashed: &mut HashedKeys, side: usize, key: &Key, row: &str, change: i64| {
-            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change);
+            bytes += hashed.add(side, Arc::clone(key), row.as_bytes(), change, 0);
         };
         add(&mut hashed, LEFT, &key, "a", -2);
         add(&mut hashed, LEFT, &key, "b", -1);
         add(&mut hashed, LEFT, &other, "o", -1);
-        bytes -= hashed.settle(|count| count.before = count.count);
+        bytes -= hashed.settle(RowCount::commit);
         assert_eq!((hashed.keys.len(), bytes, hashed.bytes()), (0, empty, empty));
     }
 }

@@ -1,4 +1,4 @@
-//! Rows of both sides of a regular join: DRAM over the operator's state table.
+//! Rows of both sides of a regular join, or of the one side of sessions that change: DRAM over the operator's state table.
 //!
 //! ```text
 //!   state table  (hash of the key, number) -> side, count, columns of the left, columns of the right     committed
@@ -15,8 +15,11 @@
 //!   write.
 //! - Between transactions what is in DRAM equals the table. Within one, a row has both counts, and the changed ones
 //!   are listed.
-//! - Rows with a NULL in their key have no partner: those of the left side of an outer join are noted for the
-//!   transaction alone, others not at all.
+//! - Rows with a NULL in their key have no partner: those of a side of an outer join whose rows are sent
+//!   alone are noted for the transaction, others not at all.
+//!
+//! - With a time to live, rows of one side leave the state when it has passed, without a result: what was sent for them
+//!   stays. They are removed from the table at a commit, and from DRAM when that is known.
 //!
 //! # Crash and abort
 //!
@@ -30,24 +33,29 @@
 
 use crate::UTC;
 use crate::error::{Error, Result};
+use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::join_state::{HashedKey, JoinKeys, LEFT, RIGHT};
 use crate::operators::rank_state::limited;
-use crate::operators::regular_join_rows::{HashedKeys, KeyRows, ROW_BYTES, RowCount, SendResult, SideRow};
+use crate::operators::regular_join_rows;
+use crate::operators::regular_join_rows::{
+    HashedKeys, KeyRows, ROW_BYTES, RowCount, SendResult, SideRow, StoredCount,
+};
+use crate::operators::running_rows::{SWEPT_ROWS_MIN, rows_behind};
 use crate::operators::running_state::is_empty;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::RESERVED_BYTES_STEP;
 use arrow_array::cast::AsArray;
-use arrow_array::types::{Int16Type, Int64Type};
+use arrow_array::types::{Int16Type, Int64Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, Int16Array, Int64Array, RecordBatch, UInt32Array, new_null_array};
 use arrow_row::{RowConverter, Rows, SortField};
 use arrow_schema::{ArrowError, SchemaRef};
 use arrow_select::take::take_record_batch;
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_tables::{Column, DataType, ScanRange, Table, Value, arrow_schema};
+use entresol_tables::{Column, DataType, Row, ScanRange, Table, Value, arrow_schema};
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -56,6 +64,22 @@ pub(crate) const STATE_KEY: [&str; 2] = ["hash", "number"];
 const SIDE: usize = 2;
 const COUNT: usize = 3;
 const COLUMNS_BEFORE: usize = 4;
+
+/// Times of the rows of a state.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RowTimes {
+    None,
+    /// First column of the left side: rows of a key are in its order.
+    First,
+}
+
+/// Column of the times of a side by which its rows leave the state.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct LifeColumn {
+    pub(crate) side: usize,
+    /// Column among those of the side.
+    pub(crate) column: usize,
+}
 
 /// Row that is written, with the hash code of its key.
 struct ChangedRow<'r> {
@@ -70,6 +94,7 @@ pub(crate) struct RegularJoinState {
     /// Columns of the state table.
     schema: SchemaRef,
     keys: JoinKeys,
+    times: RowTimes,
     converters: [RowConverter; 2],
     /// Columns of each side in the state table.
     columns: [Range<usize>; 2],
@@ -80,12 +105,16 @@ pub(crate) struct RegularJoinState {
     is_complete: bool,
     /// Hash codes of changed keys, in the order of their first change.
     touched: Vec<i64>,
-    /// Changes of left rows that never have a partner.
-    alone: BTreeMap<SideRow, i64>,
+    /// Changes of rows of each side that never have a partner.
+    alone: [BTreeMap<SideRow, i64>; 2],
     keys_in_dram: usize,
     bytes: usize,
     /// Bytes that are held until the transaction ends.
     held: usize,
+    /// Rows whose life is over, by their hash codes, which leave DRAM when that is committed.
+    over: BTreeMap<i64, BTreeSet<i64>>,
+    /// Row behind which the state table is looked through for such rows; none is the beginning.
+    swept: Option<Row>,
     memory: Option<MemoryReservation>,
     loaded: bool,
 }
@@ -104,6 +133,7 @@ impl RegularJoinState {
         table: Arc<Table>,
         left: usize,
         keys: JoinKeys,
+        times: RowTimes,
         keys_in_dram: usize,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> Result<RegularJoinState> {
@@ -123,15 +153,18 @@ impl RegularJoinState {
             table,
             schema,
             keys,
+            times,
             columns,
             recent: HashMap::new(),
             old: HashMap::new(),
             is_complete: false,
             touched: Vec::new(),
-            alone: BTreeMap::new(),
+            alone: [BTreeMap::new(), BTreeMap::new()],
             keys_in_dram,
             bytes: 0,
             held: 0,
+            over: BTreeMap::new(),
+            swept: None,
             memory: memory.map(|memory| memory.empty(MemoryConsumer::StreamState)),
             loaded: false,
         })
@@ -185,7 +218,7 @@ impl RegularJoinState {
         side: usize,
         (hash, key): HashedKey,
         row: &[u8],
-        change: i64,
+        (change, time): (i64, i64),
     ) -> Result<()> {
         self.fetch(tx, hash)?;
         let Some(hashed) = self.recent.get_mut(&hash) else {
@@ -194,19 +227,24 @@ impl RegularJoinState {
         if !std::mem::replace(&mut hashed.is_touched, true) {
             self.touched.push(hash);
         }
-        self.bytes += hashed.add(side, key, row, change);
+        self.bytes += hashed.add(side, key, row, change, time);
         Ok(())
     }
 
-    /// Counts a left row that never has a partner.
-    pub(crate) fn add_alone(&mut self, row: &[u8], change: i64) {
-        match self.alone.get_mut(row) {
+    /// Counts a row of a side that never has a partner.
+    pub(crate) fn add_alone(&mut self, side: usize, row: &[u8], change: i64) {
+        match self.alone[side].get_mut(row) {
             Some(count) => *count += change,
             None => {
                 self.held += row.len() + ROW_BYTES;
-                self.alone.insert(SideRow::from(row), change);
+                self.alone[side].insert(SideRow::from(row), change);
             }
         }
+    }
+
+    /// Changes of the rows of a side that never have a partner.
+    pub(crate) fn alone(&self, side: usize) -> impl Iterator<Item = (&SideRow, &i64)> {
+        self.alone[side].iter().filter(|(_, change)| **change != 0)
     }
 
     /// Brings the keys with a hash code into `recent`.
@@ -243,30 +281,44 @@ impl RegularJoinState {
             numbers.ok_or_else(malformed).map(|numbers| numbers.values().clone())
         };
         let (numbers, counts) = (numbers(1)?, numbers(COUNT)?);
+        let times = match self.times {
+            RowTimes::None => None,
+            RowTimes::First => {
+                let times = stored.column(COLUMNS_BEFORE).as_primitive_opt::<TimestampMicrosecondType>();
+                Some(times.ok_or_else(malformed)?.values())
+            }
+        };
         for side in [LEFT, RIGHT] {
             let of_side = (0..stored.num_rows()).filter(|&row| sides[row] == side as i16);
             let of_side: UInt32Array = of_side.map(|row| row as u32).collect();
+            if of_side.is_empty() {
+                continue;
+            }
             let columns: Vec<usize> = self.columns[side].clone().collect();
             let batch = stored.project(&columns).and_then(|rows| take_record_batch(&rows, &of_side));
             let (rows, keys) = self.convert(side, &batch.map_err(|error| self.failed(&error))?)?;
             for ((place, row), key) in of_side.values().iter().zip(rows.iter()).zip(keys) {
                 let Some((_, key)) = key else { continue };
-                let (number, count) = (numbers[*place as usize], counts[*place as usize]);
-                hashed.load(side, &key, row.data(), number, count);
+                let place = *place as usize;
+                let time = times.map_or(0, |times| times[place]);
+                let stored = StoredCount { number: numbers[place], count: counts[place], time };
+                hashed.load(side, &key, row.data(), stored);
             }
         }
         Ok(())
     }
 
-    /// Calls `f` with the results whose number is another than at the last commit. Left rows without partner are
-    /// results of an outer join.
-    pub(crate) fn changed_results(&self, is_outer: bool, f: &mut SendResult<'_>) -> Result<()> {
-        for (row, change) in self.alone.iter().filter(|(_, change)| **change != 0) {
-            f(row, None, *change)?;
+    /// Calls `f` with the results whose number is another than at the last commit. Rows of a side without partner are
+    /// results if they are said to be; those that never have one are noted only then.
+    pub(crate) fn changed_results(&self, alone: [bool; 2], f: &mut SendResult<'_>) -> Result<()> {
+        for side in [LEFT, RIGHT] {
+            for (row, change) in self.alone(side) {
+                f(regular_join_rows::alone(side, row), *change)?;
+            }
         }
         for key in self.touched_keys().map(|(_, key)| key) {
-            if is_outer {
-                key.changed_alone(f)?;
+            for side in [LEFT, RIGHT].into_iter().filter(|side| alone[*side]) {
+                key.changed_alone(side, f)?;
             }
             key.changed_pairs(f)?;
         }
@@ -274,7 +326,7 @@ impl RegularJoinState {
     }
 
     /// Keys that the transaction changes, with their hash codes.
-    fn touched_keys(&self) -> impl Iterator<Item = (i64, &KeyRows)> {
+    pub(crate) fn touched_keys(&self) -> impl Iterator<Item = (i64, &KeyRows)> {
         let hashed = self.touched.iter().filter_map(|hash| Some((*hash, self.recent.get(hash)?)));
         hashed.flat_map(|(hash, hashed)| hashed.keys.iter().map(move |key| (hash, key)))
     }
@@ -325,6 +377,65 @@ impl RegularJoinState {
         Ok(())
     }
 
+    /// Removes rows of a side whose time has come from the state table, of the next rows of it: about two for each row that
+    /// has changed, so that they go as fast as they come. Returns their number. Nothing is sent for them.
+    pub(crate) fn sweep(&mut self, tx: &Transaction, of: LifeColumn, over_by: EventTime) -> Result<u64> {
+        let changed = self.touched_keys().flat_map(|(_, key)| &key.changed).map(Vec::len).sum::<usize>();
+        let (mut seen, wanted) = (0, SWEPT_ROWS_MIN + 2 * changed);
+        // It is NULL in rows of the other side.
+        let column = self.columns[of.side].start + of.column;
+        let mut cursor = self.table.scan(rows_behind(self.swept.as_ref()));
+        let (mut over, mut rows, mut last): (Vec<Row>, u64, Option<Row>) = (Vec::new(), 0, None);
+        loop {
+            let more = cursor.next_batch(tx, |row| {
+                seen += 1;
+                let key = vec![row.value(0), row.value(1)];
+                let time = match row.value(column) {
+                    Value::Timestamp(us) => Some(EventTime::from_micros(us)),
+                    _ => None,
+                };
+                if time.is_some_and(|time| time <= over_by) {
+                    rows +=
+                        if let Value::BigInt(count) = row.value(COUNT) { count.unsigned_abs() } else { 0 };
+                    over.push(key.clone());
+                }
+                last = Some(key);
+            })?;
+            if !more || seen >= wanted {
+                self.swept = last.filter(|_| more);
+                break;
+            }
+        }
+        if !over.is_empty() {
+            self.table.delete_many(tx, &over)?;
+        }
+        for key in over {
+            if let [Value::BigInt(hash), Value::BigInt(number)] = key[..] {
+                self.over.entry(hash).or_default().insert(number);
+            }
+        }
+        Ok(rows)
+    }
+
+    /// Drops the rows whose life is over from DRAM.
+    fn drop_over(&mut self) {
+        for (hash, numbers) in std::mem::take(&mut self.over) {
+            let hashed = match self.recent.get_mut(&hash) {
+                Some(hashed) => hashed,
+                None => match self.old.get_mut(&hash) {
+                    Some(hashed) => hashed,
+                    None => continue,
+                },
+            };
+            self.bytes -= hashed.remove(&numbers);
+            if hashed.keys.is_empty() && self.is_complete {
+                self.bytes -= hashed.bytes();
+                self.recent.remove(&hash);
+                self.old.remove(&hash);
+            }
+        }
+    }
+
     /// Rows of the state table.
     fn stored(&self, side: usize, rows: &[ChangedRow<'_>]) -> Result<RecordBatch> {
         let numbers = |number: fn(&ChangedRow<'_>) -> i64| -> ArrayRef {
@@ -372,7 +483,8 @@ impl RegularJoinState {
 
     /// Notes that DRAM is as of the last commit, and turns the generations if there are many keys.
     pub(crate) fn committed(&mut self) {
-        self.settle(|count| count.before = count.count);
+        self.settle(RowCount::commit);
+        self.drop_over();
         if self.recent.len() * 2 >= self.keys_in_dram {
             self.drop_old();
             self.old = std::mem::take(&mut self.recent);
@@ -382,7 +494,9 @@ impl RegularJoinState {
 
     /// Gives the changed rows the counts of the last commit.
     pub(crate) fn aborted(&mut self) {
-        self.settle(|count| count.count = count.before);
+        self.settle(RowCount::abort);
+        self.over.clear();
+        self.swept = None;
         self.release();
     }
 
@@ -396,7 +510,7 @@ impl RegularJoinState {
                 self.recent.remove(&hash);
             }
         }
-        self.alone.clear();
+        self.alone.iter_mut().for_each(BTreeMap::clear);
         self.held = 0;
     }
 

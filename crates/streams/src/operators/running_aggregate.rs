@@ -186,16 +186,28 @@ impl RunningAggregate {
         Ok(())
     }
 
+    /// Sends the results that have changed: those that are taken back first, as a result of another group may have
+    /// their place in a table.
     fn send_changes(&mut self, output: &mut Output) -> Result<()> {
         for over in std::mem::take(&mut self.over).chunks(2) {
             self.send(over, output)?;
         }
         let touched = self.state.touched().to_vec();
-        for groups in touched.chunks(BATCH_TUPLES) {
-            let changes = self.state.changes_of(groups)?;
-            self.send(&changes, output)?;
+        if touched.len() <= BATCH_TUPLES {
+            if touched.is_empty() {
+                return Ok(());
+            }
+            let changes = self.state.changes_of(&touched)?;
+            return self.send(&changes, output);
         }
-        Ok(())
+        let mut added = Vec::new();
+        for groups in touched.chunks(BATCH_TUPLES) {
+            let (taken, of_now): (Vec<_>, Vec<_>) =
+                self.state.changes_of(groups)?.into_iter().partition(|(_, is_taken)| *is_taken);
+            self.send(&taken, output)?;
+            added.push(of_now);
+        }
+        added.iter().try_for_each(|changes| self.send(changes, output))
     }
 }
 
@@ -238,7 +250,7 @@ impl Operator for RunningAggregate {
         }
         self.state.write(tx)?;
         self.send_due(context, output)?;
-        self.state.sweep(tx, watermark)?;
+        context.count_expired(self.state.sweep(tx, watermark)?);
         if self.life.is_some() {
             self.watermark.write(context)?;
         }

@@ -17,7 +17,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 /// Rows of the state table that are looked at for groups whose life is over, beside two for each changed group.
-const SWEPT_ROWS_MIN: usize = 64;
+pub(super) const SWEPT_ROWS_MIN: usize = 64;
 
 impl RunningState {
     /// Reads the rows of groups, as far as there are some.
@@ -191,13 +191,13 @@ impl RunningState {
     }
 
     /// Removes groups from the state table whose life is over, of the next rows of it: about two for each group that has
-    /// changed, so that they go as fast as they come.
-    pub(crate) fn sweep(&mut self, tx: &Transaction, watermark: EventTime) -> Result<()> {
-        let Some(ttl_us) = self.layout.ttl_us else { return Ok(()) };
+    /// changed, so that they go as fast as they come. Returns their number.
+    pub(crate) fn sweep(&mut self, tx: &Transaction, watermark: EventTime) -> Result<u64> {
+        let Some(ttl_us) = self.layout.ttl_us else { return Ok(0) };
         let (mut seen, wanted) = (0, SWEPT_ROWS_MIN + 2 * self.touched.len());
         let width = self.layout.groups.len() + 1;
         let mut cursor = self.table.scan(rows_behind(self.swept.as_ref()));
-        let (mut over, mut last): (Vec<Row>, Option<Row>) = (Vec::new(), None);
+        let (mut over, mut groups, mut last): (Vec<Row>, u64, Option<Row>) = (Vec::new(), 0, None);
         loop {
             let more = cursor.next_batch(tx, |row| {
                 seen += 1;
@@ -205,6 +205,7 @@ impl RunningState {
                 let (key, rows) = self.table_rows.keys_of_row(group.collect(), |column| row.value(column));
                 if EventTime::from_micros(row.timestamp(width + 1)).plus(ttl_us) <= watermark {
                     over.extend(rows);
+                    groups += 1;
                 }
                 last = Some(key);
             })?;
@@ -220,12 +221,12 @@ impl RunningState {
         if !over.is_empty() {
             self.table.delete_many(tx, &over)?;
         }
-        Ok(())
+        Ok(groups)
     }
 }
 
 /// Rows behind a place; all of them without one.
-fn rows_behind(place: Option<&Row>) -> ScanRange {
+pub(super) fn rows_behind(place: Option<&Row>) -> ScanRange {
     let lower = place.map_or(Bound::Unbounded, |key| Bound::Excluded(&key[..]));
     ScanRange::between(lower, Bound::Unbounded)
 }

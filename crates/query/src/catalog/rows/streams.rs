@@ -118,7 +118,7 @@ pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
         operator.watermark.map(EventTime::micros).filter(|time_us| *time_us < WATERMARK_END_US)
     });
     let names = rows.iter().map(|(status, ..)| status.name.as_str());
-    let columns: [(&str, ArrayRef); 9] = [
+    let columns: [(&str, ArrayRef); 10] = [
         ("topology", Arc::new(StringArray::from_iter_values(names))),
         ("number", Arc::new(Int64Array::from_iter_values(rows.iter().map(|(_, number, _)| *number as i64)))),
         ("operator", Arc::new(StringArray::from_iter_values(rows.iter().map(|(.., row)| row.name.as_str())))),
@@ -126,6 +126,7 @@ pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
         ("tuples_out", number(&|operator| operator.tuples_out)),
         ("parts", number(&|operator| operator.parts as u64)),
         ("late", number(&|operator| operator.late)),
+        ("expired", number(&|operator| operator.expired)),
         ("watermark", Arc::new(watermarks.collect::<TimestampMicrosecondArray>())),
         ("tuples_per_second", Arc::new(rates.collect::<Int64Array>())),
     ];

@@ -30,7 +30,7 @@ impl Translator<'_> {
     /// Stream of the matches of a pattern in a source or stream.
     pub(crate) fn match_pattern(&mut self, of: &str, planned: &PlannedPattern) -> Result<Flow> {
         let flow = self.named_flow(of)?;
-        flow.check_appended("MATCH_RECOGNIZE")?;
+        flow.check_sent_once("MATCH_RECOGNIZE")?;
         let clause = &planned.clause;
         let is_time = |at: &EventTime| flow.stream.columns()[at.column].name == clause.time;
         let time = flow.event_time.filter(is_time).ok_or_else(|| {
