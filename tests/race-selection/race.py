@@ -8,7 +8,8 @@ times the scale factor, with ten attributes of a hundred values, and of TPC-H's 
 Databases: elf (Entresol by columns, with an Elf of six attributes), columns (without), clustered (by three of them), auto (the
 layout that the selections ask for), rows (points alone); duckdb, duckdb-sorted (by the attributes), plain-scan (numpy on plain
 columns in memory, one thread), rocksdb (points alone). Those of Entresol are a server, with the way to it in their times; the
-others are within the process. `judged` has the ratios that are asked, and says which are met; only a wrong result is exit status 1.
+others are within the process. `judged` has the ratios that are asked, and says which are met; a wrong result is exit status 1, a
+ratio that misses what is asked exit status 2.
 """
 
 import functools
@@ -29,8 +30,13 @@ import selections
 UNIFORM_ROWS = 5_000_000
 BATCH_ROWS = 500_000
 POINTS_ALONE = ("rows", "rocksdb")
-# Asked of an Elf beside DuckDB: number of attributes, least and greatest share, times as fast.
-ASKED = [(range(3, 7), 0.0, 0.00099, 20.0), (range(3, 7), 0.0099, 0.0101, 4.0), (range(3, 7), 0.0, 1.0, 1 / 1.2)]
+# Asked beside DuckDB: database, number of attributes, least and greatest share, times as fast.
+ASKED = [
+    ("elf", range(3, 7), 0.0, 0.00099, 20.0),
+    ("elf", range(3, 7), 0.0099, 0.0101, 4.0),
+    ("elf", range(1, 7), 0.0, 1.0, 1 / 1.2),
+    ("auto", range(1, 7), 0.0, 1.0, 1 / 1.2),
+]
 
 
 class SelectionRace(harness.Race):
@@ -96,21 +102,21 @@ class SelectionRace(harness.Race):
 
     def judged(self, times):
         """Figures that are asked, each with its verdict."""
-        if "elf" not in times or "duckdb" not in times:
-            return []
         lines = []
-        for attributes, least, greatest, asked in ASKED:
-            ratios = {}
+        for database, attributes, least, greatest, asked in ASKED:
+            if database not in times or "duckdb" not in times:
+                continue
+            ours, ratios = times[database], {}
             for name, of in self.named.items():
                 is_asked = of.ranges and len(of.ranges) in attributes and least <= of.share <= greatest
-                if is_asked and name in times["elf"] and name in times["duckdb"]:
-                    ratios[name] = report.hot(times["duckdb"][name]) / report.hot(times["elf"][name])
+                if is_asked and name in ours and name in times["duckdb"]:
+                    ratios[name] = report.hot(times["duckdb"][name]) / report.hot(ours[name])
             if not ratios:
                 continue
             worst = min(ratios, key=ratios.get)
-            verdict = "met" if ratios[worst] >= asked else "MISSED"
+            verdict = "met" if ratios[worst] >= asked else harness.MISSED
             lines.append(
-                f"{attributes[0]} to {attributes[-1]} attributes, {100 * least:g}% to {100 * greatest:g}%: elf is "
+                f"{attributes[0]} to {attributes[-1]} attributes, {100 * least:g}% to {100 * greatest:g}%: {database} is "
                 f"{statistics.median(ratios.values()):.2f} times as fast as duckdb in the median, {ratios[worst]:.2f} at worst "
                 f"({worst}); asked {asked:.2f}: {verdict}"
             )

@@ -3,7 +3,8 @@
 Files are generated into DIR/files unless --files names others, loaded once into each database, and the queries are run on
 one database after another, in as many rounds: each round is a new process of each, which runs a query once and then
 --repeat times. `first` is the median of the first runs of a round (a new process; the system's page cache is warm), `hot`
-that of all others. Results are compared value by value; the exit status is 1 if one is different, or a query fails.
+that of all others. Results are compared value by value; the exit status is 1 if one is different, or a query fails, and 2 if a
+figure misses what is asked of it.
 `processor` is the processor time of all threads for all queries once, hot: that of a round, without that of a process
 which runs each query only once, divided by the repeats. On a machine with other work it says more than the times do.
 
@@ -21,6 +22,10 @@ import time
 import compare
 import databases
 import report
+
+
+# Verdict on a figure that misses what is asked of it.
+MISSED = "MISSED"
 
 
 def run(*command):
@@ -52,7 +57,7 @@ class Race:
         return self.queries()
 
     def judged(self, times):
-        """Lines about figures that are asked; none if nothing is."""
+        """Lines about figures that are asked, which end with MISSED where one is missed; none if nothing is asked."""
         return []
 
     def load(self, database):
@@ -225,3 +230,7 @@ def main(race_of, command_line):
     if wrong:
         sys.exit(1)
     print(f"all results are equal; times are in {arguments.dir}/race.md, race.json and race.svg")
+    missed = [line for line in kept["judged"] if line.endswith(MISSED)]
+    if missed:
+        print(f"{len(missed)} of {len(kept['judged'])} figures miss what is asked of them")
+        sys.exit(2)

@@ -34,6 +34,7 @@ fn index(name: &str, columns: Vec<usize>, unique: bool) -> IndexDefinition {
         constraint: unique,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

@@ -32,6 +32,7 @@ fn definition(changes: Option<Retention>) -> TableDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     });
     definition.changes = changes;

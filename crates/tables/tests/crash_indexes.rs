@@ -25,6 +25,7 @@ fn index(name: &str, column: usize, unique: bool) -> IndexDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

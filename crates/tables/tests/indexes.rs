@@ -37,6 +37,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

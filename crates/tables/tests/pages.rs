@@ -246,6 +246,7 @@ fn indexes_find_rows_in_pages_and_logs_of_changes_are_refused() {
         unique: false,
         constraint: false,
         primary: false,
+        node_bytes: None,
         hashed: false,
         structure: IndexStructure::default(),
     };

@@ -31,6 +31,7 @@ fn index(name: &str, unique: bool) -> IndexDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

@@ -62,6 +62,7 @@ fn relations_share_one_space_of_names() {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     };
     with_index.indexes.push(index.clone());

@@ -49,6 +49,7 @@ fn definition(structure: IndexStructure) -> TableDefinition {
         constraint: false,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }];
     TableDefinition { structure, indexes, ..plain }
@@ -150,10 +151,53 @@ fn tables_over_each_structure_behave_as_a_map() {
         let report = check(&catalog, |_| {}).unwrap();
         assert!(report.problems.is_empty() && report.tables.is_empty(), "{structure}: {report:?}");
         // Its space is free again, its number is used again, by another structure.
-        let next = IndexStructure::from_number((structure.number() + 1) % 6).unwrap();
+        let next = IndexStructure::from_number((structure.number() + 1) % 9).unwrap();
         catalog.create_table_as("t", definition(next), TableOptions::default()).unwrap();
         assert_eq!(catalog.table("t").unwrap().state().structure(), next);
     }
+}
+
+#[test]
+fn tables_and_indexes_have_nodes_of_the_size_that_they_were_created_with() {
+    let structures = IndexStructure::ALL.into_iter().filter(|structure| structure.node_sizes().len() > 1);
+    for structure in structures {
+        for bytes in structure.node_sizes().iter().skip(1) {
+            let directory = tempfile::TempDir::new().unwrap();
+            let (random, mut model) = (Env::simulated(u64::from(*bytes)), Model::new());
+            let mut catalog = open(directory.path());
+            let mut sized = TableDefinition { node_bytes: Some(*bytes), ..definition(structure) };
+            sized.indexes.clear();
+            catalog.create_table_as("t", sized, TableOptions::default()).unwrap();
+            for round in 0..12 {
+                work(&catalog, &random, round, &mut model);
+                if round % 4 == 3 {
+                    let pool = Arc::clone(catalog.context().pool());
+                    drop(catalog);
+                    drop(pool);
+                    catalog = open(directory.path());
+                }
+            }
+            let table = catalog.table("t").unwrap();
+            assert_eq!(
+                (table.state().node_bytes(), table.definition().node_bytes),
+                (Some(*bytes), Some(*bytes))
+            );
+            assert_eq!(content(&catalog, None, Direction::Forward), rows_of(&model), "{structure}, {bytes}");
+            assert!(check(&catalog, |_| {}).unwrap().problems.is_empty(), "{structure}, {bytes}");
+            drop(table);
+            catalog.drop_table("t").unwrap();
+            catalog.context().vacuum().unwrap();
+            let report = check(&catalog, |_| {}).unwrap();
+            assert!(report.problems.is_empty() && report.tables.is_empty(), "{structure}: {report:?}");
+        }
+    }
+    let catalog = catalog_of(&Pool::volatile(&PoolOptions::default()).unwrap()).unwrap();
+    let refused = TableDefinition { node_bytes: Some(512), ..definition(IndexStructure::FpTree) };
+    let error = catalog.create_table_as("t", refused, TableOptions::default()).unwrap_err().to_string();
+    assert!(
+        error.contains("fptree has nodes of 1024 bytes, not 512") && error.contains("pbptree"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn describe(shell: &Shell, name: &str, out: &mut dyn Write) -> Result<()> {
     }
 }
 
-/// Structure, protocol and hot entries of a table, if they are not the defaults.
+/// Structure, its nodes, protocol and hot entries of a table, if they are not the defaults.
 fn choices(table: &entresol::tables::Table) -> Option<String> {
     let state = table.state();
     let (structure, protocol, hot) = (state.structure(), state.protocol(), state.hot_bytes());
@@ -216,6 +216,7 @@ fn choices(table: &entresol::tables::Table) -> Option<String> {
     let default_protocol = entresol::transactions::Protocol::default();
     let parts = [
         (structure != default_structure).then(|| format!("Structure: {structure}")),
+        state.node_bytes().map(|bytes| format!("Nodes: {bytes} bytes")),
         (protocol != default_protocol).then(|| format!("Protocol: {}", protocol.name())),
         (hot > 0).then(|| format!("Hot entries: {hot} bytes")),
     ];

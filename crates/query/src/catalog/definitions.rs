@@ -18,7 +18,8 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
         structure if structure == IndexStructure::default() => "btree",
         structure => structure.name(),
     };
-    let parameters = index.elf.map_or_else(String::new, elf_parameters);
+    let sized = index.node_bytes.map_or_else(String::new, |bytes| format!(" WITH (node_bytes='{bytes}')"));
+    let parameters = index.elf.map_or(sized, elf_parameters);
     format!(
         "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING {method} ({}){parameters}",
         quoted(&index.name),

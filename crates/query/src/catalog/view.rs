@@ -82,6 +82,8 @@ pub(crate) struct IndexView<'v> {
     pub(crate) elf: Option<(DimensionOrder, ElfCaching)>,
     /// Structure of its state.
     pub(crate) structure: IndexStructure,
+    /// Bytes of its nodes, if they are not those that the structure takes.
+    pub(crate) node_bytes: Option<u16>,
     /// True if its entries have hash codes.
     pub(crate) hashed: bool,
 }
@@ -109,6 +111,7 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             valid: true,
             elf: None,
             structure: IndexStructure::default(),
+            node_bytes: None,
             hashed: false,
         });
     }
@@ -136,6 +139,7 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         valid: index.damage().is_none(),
         elf: None,
         structure: definition.structure,
+        node_bytes: definition.node_bytes,
         hashed: definition.hashed,
     }
 }
@@ -152,6 +156,7 @@ fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition)
         valid: true,
         elf: Some((elf.order, elf.caching)),
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

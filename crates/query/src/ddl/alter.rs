@@ -552,6 +552,7 @@ impl Change<'_> {
             constraint: true,
             primary: true,
             structure: IndexStructure::default(),
+            node_bytes: None,
             hashed: false,
         };
         let catalog = Arc::clone(&self.session.catalog);

@@ -8,6 +8,7 @@ use crate::ddl::elf;
 use crate::ddl::owned_tables;
 use crate::ddl::sequences;
 use crate::ddl::table_definition::{column_indexes, index_name};
+use crate::ddl::table_options::{NODE_BYTES, chosen_node_bytes, node_bytes_of, text_of};
 use crate::ddl::views;
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
@@ -53,19 +54,21 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
     if hashed && create.unique {
         return Err(Error::unsupported("access method \"hash\" does not support unique indexes; use btree"));
     }
-    let storage = create.with.iter().map(|option| match option {
-        Expr::BinaryOp { left, op: BinaryOperator::Eq, .. } => match left.as_ref() {
-            Expr::Identifier(name) => Some(name.value.as_str()),
-            _ => None,
-        },
-        _ => None,
-    });
+    let parameters = create.with.iter().map(parameter);
+    let is_node_bytes = |name: &str| name.eq_ignore_ascii_case(NODE_BYTES);
+    let sizes = parameters.clone().flatten().filter(|(name, _)| is_node_bytes(name));
+    let sizes =
+        sizes.map(|(name, value)| node_bytes_of(name, &text_of(value))).collect::<Result<Vec<u16>>>()?;
+    let storage =
+        parameters.map(|known| known.map(|(name, _)| name)).filter(|name| !name.is_some_and(is_node_bytes));
     refuse(
         "CREATE INDEX",
         &[
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
             (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
+            (sizes.len() > 1, "WITH (node_bytes) twice"),
+            (hashed && !sizes.is_empty(), "WITH (node_bytes) USING hash"),
             (create.predicate.is_some(), "WHERE"),
             (!create.index_options.is_empty() || !create.alter_options.is_empty(), "an option"),
         ],
@@ -85,6 +88,7 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         constraint: false,
         primary: false,
         structure,
+        node_bytes: chosen_node_bytes(structure, sizes.first().copied())?,
         hashed,
     };
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
@@ -101,6 +105,17 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
             ),
         )),
         created => created.map(|_| DONE).map_err(Error::from),
+    }
+}
+
+/// Name and value of a parameter of an index; none of another expression.
+fn parameter(option: &Expr) -> Option<(&str, &Expr)> {
+    match option {
+        Expr::BinaryOp { left, op: BinaryOperator::Eq, right } => match left.as_ref() {
+            Expr::Identifier(name) => Some((name.value.as_str(), right)),
+            _ => None,
+        },
+        _ => None,
     }
 }
 

@@ -191,6 +191,7 @@ pub(crate) fn unique_index(
         constraint: true,
         primary: false,
         structure: IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     })
 }

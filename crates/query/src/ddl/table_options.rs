@@ -7,6 +7,7 @@
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
 //! | `layout` | `rows`, `columns`, `clustered`, `auto` (one of them, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]) |
 //! | `structure` | that of the rows' index, by name, or `auto`: the cost model's; `USING name` says the same | no |
+//! | `node_bytes` | bytes of the nodes of that structure, of those that have a choice | no |
 //! | `protocol` | `mvcc`, `mvcc_chains`, `s2pl`, `bocc` | no |
 //! | `versions` | version slots of a row with `mvcc`, 2 to 64 | no |
 //! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
@@ -25,14 +26,14 @@ use entresol_transactions::{Protocol, TierChoice, VERSION_SLOTS_MAX, VERSION_SLO
 
 /// PostgreSQL's only access method of tables.
 const HEAP: &str = "heap";
+/// Name of the option of the bytes of nodes, of tables and indexes.
+pub(crate) const NODE_BYTES: &str = "node_bytes";
 /// Name for the structure that the cost model chooses.
 const AUTO: &str = "auto";
 /// Structures that tables cannot have, and why.
-const OTHER_STRUCTURES: [(&str, &str); 5] = [
+const OTHER_STRUCTURES: [(&str, &str); 3] = [
     ("hash", "a hash table has no order of keys, and tables are read by ranges"),
     ("elf", "an Elf is an index of a table with the layout 'columns'"),
-    ("patricia", "a trie is read in one direction only, and tables in both"),
-    ("lsm", "an LSM-tree has files of its own, which backups would miss"),
     ("btree", "a table is no index; its primary key has one already"),
 ];
 
@@ -47,6 +48,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) layout: Option<LayoutChoice>,
     pub(crate) clustering: DeclaredClustering,
     pub(crate) structure: Option<DeclaredStructure>,
+    pub(crate) node_bytes: Option<u16>,
     pub(crate) protocol: Option<Protocol>,
     pub(crate) versions: Option<u8>,
     pub(crate) hot_bytes: Option<u64>,
@@ -103,6 +105,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             name @ "changes" => declared.changes.replace(retention_of(name, &text_of(value))?).is_some(),
             "layout" => declared.layout.replace(layout_of(&text_of(value))?).is_some(),
             "structure" => declared.structure.replace(structure_of(&text_of(value))?).is_some(),
+            name @ NODE_BYTES => declared.node_bytes.replace(node_bytes_of(name, &text_of(value))?).is_some(),
             "protocol" => declared.protocol.replace(protocol_of(&text_of(value))?).is_some(),
             "versions" => declared.versions.replace(versions_of(&text_of(value))?).is_some(),
             "hot_bytes" => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
@@ -150,6 +153,7 @@ impl DeclaredOptions {
                 (definition.structure, definition.structure_reason) = (choice.structure, Some(choice.why));
             }
         }
+        definition.node_bytes = chosen_node_bytes(definition.structure, self.node_bytes)?;
         Ok(())
     }
 
@@ -162,6 +166,7 @@ impl DeclaredOptions {
         }
         let fixed = [
             ("structure", self.structure.is_some_and(|wanted| !wanted.is_that_of(table))),
+            ("node_bytes", self.node_bytes.is_some_and(|wanted| !is_size_of(wanted, table))),
             ("protocol", self.protocol.is_some_and(|wanted| wanted != table.state().protocol())),
             ("versions", self.versions.is_some() && self.versions != table.definition().version_slots),
             ("hot_bytes", self.hot_bytes.is_some()),
@@ -207,6 +212,23 @@ fn structure_of(text: &str) -> Result<DeclaredStructure> {
             format!("access method \"{text}\" does not exist; there are {names}, {AUTO}"),
         ),
     })
+}
+
+/// Bytes of nodes as a statement says them.
+pub(crate) fn node_bytes_of(name: &str, text: &str) -> Result<u16> {
+    let message = || format!("invalid value for parameter \"{name}\": \"{text}\"; a number of bytes, as 512");
+    text.parse().map_err(|_| Error::coded("22023", message()))
+}
+
+/// Bytes of the nodes of a structure that a definition has: none if the structure takes as many itself.
+pub(crate) fn chosen_node_bytes(structure: IndexStructure, bytes: Option<u16>) -> Result<Option<u16>> {
+    structure.chosen_node_bytes(bytes).map_err(|error| Error::coded("22023", error.to_string()))
+}
+
+/// Returns true if the nodes of a table's structure have so many bytes.
+fn is_size_of(bytes: u16, table: &Table) -> bool {
+    let definition = table.definition();
+    definition.structure.chosen_node_bytes(Some(bytes)).is_ok_and(|chosen| chosen == definition.node_bytes)
 }
 
 fn protocol_of(text: &str) -> Result<Protocol> {

@@ -118,6 +118,7 @@ fn without_effect(declared: &DeclaredOptions) -> Option<&'static str> {
         (declared.placement.is_some(), "placement"),
         (declared.layout.is_some(), "layout"),
         (declared.structure.is_some(), "structure"),
+        (declared.node_bytes.is_some(), "node_bytes"),
         (declared.protocol.is_some(), "protocol"),
         (declared.versions.is_some(), "versions"),
         (declared.hot_bytes.is_some(), "hot_bytes"),
@@ -247,6 +248,7 @@ fn definition(view: &PlannedView, schema: &ArrowSchema) -> Result<TableDefinitio
             constraint: false,
             primary: false,
             structure: IndexStructure::default(),
+            node_bytes: None,
             hashed: false,
         });
     }

@@ -68,6 +68,30 @@ impl OrderedKey for u128 {
     }
 }
 
+/// Key that a check of any structure reports.
+pub(super) trait StoredKey {
+    /// Returns its bytes.
+    fn stored_bytes(self) -> KeyBytes;
+}
+
+impl StoredKey for u64 {
+    fn stored_bytes(self) -> KeyBytes {
+        self.to_bytes()
+    }
+}
+
+impl StoredKey for u128 {
+    fn stored_bytes(self) -> KeyBytes {
+        self.to_bytes()
+    }
+}
+
+impl StoredKey for KeyBytes {
+    fn stored_bytes(self) -> KeyBytes {
+        self
+    }
+}
+
 /// An ordered structure that can be the index of a table.
 pub(super) trait FixedIndex: Scan + Send + Sync {
     /// Returns the value of a key.

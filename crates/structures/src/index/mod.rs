@@ -2,6 +2,8 @@
 //! ([`IndexStructure`]).
 
 mod by_bytes;
+mod by_lsm;
+mod by_trie;
 mod designs;
 mod hot;
 mod load;
@@ -52,7 +54,7 @@ enum Tree {
     Eight(FpTree<WordKey>),
     Sixteen(FpTree<PairKey>),
     Variable(FpTree<ByteKey>),
-    Other(IndexStructure, Box<dyn ByteIndex>),
+    Other(Design, Box<dyn ByteIndex>),
 }
 
 /// A persistent ordered map from byte keys to words, for many readers and writers at once.
@@ -96,16 +98,28 @@ impl OrderedIndex {
         width: KeyWidth,
         with: &mut Publication<'p>,
     ) -> Result<PoolOffset> {
+        OrderedIndex::create_sized(pool, (structure, None), width, with)
+    }
+
+    /// Same as [`OrderedIndex::create_as`], with nodes of a size that the structure may have
+    /// ([`IndexStructure::node_sizes`]); none: of that which it takes.
+    pub fn create_sized<'p>(
+        pool: &'p Arc<Pool>,
+        (structure, node_bytes): (IndexStructure, Option<u16>),
+        width: KeyWidth,
+        with: &mut Publication<'p>,
+    ) -> Result<PoolOffset> {
+        let node_bytes = structure.chosen_node_bytes(node_bytes)?;
         match structure {
             IndexStructure::FpTree => OrderedIndex::create(pool, width, with),
-            structure => Design { structure, width }.create(pool, with),
+            structure => Design::new(structure, width, node_bytes).create(pool, with),
         }
     }
 
     /// Opens an index by its root offset, whatever its structure is; rebuilds its parts in DRAM.
     pub fn open(pool: &Arc<Pool>, root: PoolOffset) -> Result<OrderedIndex> {
         if let Some(design) = OrderedIndex::stored_design(pool, root)? {
-            return Ok(OrderedIndex { tree: Tree::Other(design.structure, design.open(pool, root)?) });
+            return Ok(OrderedIndex { tree: Tree::Other(design, design.open(pool, root)?) });
         }
         let tree = match OrderedIndex::stored_width(pool, root)? {
             KeyWidth::Eight => Tree::Eight(FpTree::open(pool, root, KeyWidth::Eight as u8)?),
@@ -117,9 +131,9 @@ impl OrderedIndex {
 
     /// Puts a cache of hot entries in front of an index, for keys of fixed width.
     pub fn with_hot_entries(self, memory: HotMemory) -> Result<OrderedIndex> {
-        let structure = self.structure();
+        let design = Design::new(self.structure(), self.width(), self.node_bytes());
         let hot = HotIndex::new(self, memory)?;
-        Ok(OrderedIndex { tree: Tree::Other(structure, Box::new(hot)) })
+        Ok(OrderedIndex { tree: Tree::Other(design, Box::new(hot)) })
     }
 
     /// Returns its pool.
@@ -177,7 +191,13 @@ impl OrderedIndex {
 
     /// Returns its structure.
     pub fn structure(&self) -> IndexStructure {
-        if let Tree::Other(structure, _) = &self.tree { *structure } else { IndexStructure::FpTree }
+        if let Tree::Other(design, _) = &self.tree { design.structure } else { IndexStructure::FpTree }
+    }
+
+    /// Returns the bytes of its nodes, if they are others than its structure takes itself.
+    pub fn node_bytes(&self) -> Option<u16> {
+        let Tree::Other(Design { structure, node_bytes, .. }, _) = &self.tree else { return None };
+        (*node_bytes != structure.usual_node_bytes()).then_some(*node_bytes)
     }
 
     /// Returns the value of a key, none for a key that does not fit. An error where the index is damaged.

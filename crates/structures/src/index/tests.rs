@@ -79,3 +79,53 @@ fn a_structure_is_known_by_its_header_name_and_number() {
     let error = "heap".parse::<IndexStructure>().unwrap_err().to_string();
     assert!(error.contains("\"heap\"") && error.contains("hybrid_wbtree"), "{error}");
 }
+
+#[test]
+fn nodes_of_each_size_hold_the_same_keys_and_are_known_by_the_header() {
+    let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+    for structure in IndexStructure::ALL {
+        let sizes = structure.node_sizes();
+        assert_eq!(structure.chosen_node_bytes(Some(sizes[0])).unwrap(), None);
+        let error = structure.chosen_node_bytes(Some(700)).unwrap_err().to_string();
+        assert!(error.contains(&format!("{structure} has nodes of {} bytes", sizes[0])) || sizes.len() > 1);
+        assert_eq!(error.contains("there is a choice of wbtree"), sizes.len() == 1, "{error}");
+        assert!(structure.node_bytes_of(sizes.len() as u8).is_none());
+        for (number, bytes) in (0..).zip(sizes) {
+            let chosen = structure.chosen_node_bytes(Some(*bytes)).unwrap();
+            assert_eq!(
+                (structure.number_of_size(chosen), structure.node_bytes_of(number)),
+                (number, Some(chosen))
+            );
+            for width in [KeyWidth::Eight, KeyWidth::Sixteen].into_iter().filter(|of| structure.supports(*of))
+            {
+                let mut publication = pool.publication();
+                let design = (structure, Some(*bytes));
+                let root = OrderedIndex::create_sized(&pool, design, width, &mut publication).unwrap();
+                publication.publish().unwrap();
+                let index = OrderedIndex::open(&pool, root).unwrap();
+                for number in 0..3_000_u64 {
+                    let key = (number * 7919 % 3_001).to_be_bytes();
+                    index.insert(&key, number, pool.publication()).unwrap();
+                }
+                (0..=600_u64).for_each(|number| {
+                    index.remove(&(number * 5).to_be_bytes(), pool.publication()).unwrap();
+                });
+                drop(index);
+                let index = OrderedIndex::open(&pool, root).unwrap();
+                assert_eq!((index.structure(), index.node_bytes()), (structure, chosen));
+                let (mut entries, mut next) = (Vec::new(), Some(KeyBytes::new()));
+                while let Some(from) = next {
+                    next = index.scan(Bound::Included(&from), 100, &mut entries).unwrap();
+                }
+                let keys: Vec<u64> =
+                    entries.iter().map(|(key, _)| u64::from_be_bytes(key[..8].try_into().unwrap())).collect();
+                let all: Vec<u64> =
+                    (0..=3_000).filter(|key| key % 5 > 0 && *key != 3_000 * 7919 % 3_001).collect();
+                assert_eq!(keys, all, "{structure}, {bytes}, {width:?}");
+                index.check(|_| {}).unwrap();
+                drop(index);
+                while !OrderedIndex::destroy_step(&pool, root, false, 3).unwrap() {}
+            }
+        }
+    }
+}

@@ -1,13 +1,20 @@
 //! Sizes and invariants of a tree.
 
-use super::LsmTree;
-use super::files::manifest::{self, LOGS, MANIFEST, OBSOLETE, SLOTS};
+use super::files::log::log_bytes;
+use super::files::manifest::{self, HEADER_BYTES, LOGS, MANIFEST, OBSOLETE, SLOTS};
 use super::files::segments;
 use super::options::BUFFERS_MAX;
+use super::{LsmTree, TreeSite};
 use crate::error::{Error, Result};
 use crate::node::FixedKey;
 use entresol_memory::PoolOffset;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+
+/// Bytes of the smallest object.
+const OBJECT_BYTES_MIN: u64 = 64;
+
+/// Verdict on an object that a check found.
+pub(super) type Claim = std::result::Result<(), String>;
 
 /// Sizes of one level.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -96,40 +103,32 @@ impl<K: FixedKey> LsmTree<K> {
     /// `object` is called with the offset of every pool object that the tree consists of (not those that its
     /// values may refer to).
     pub fn check(&self, mut object: impl FnMut(PoolOffset)) -> Result<()> {
+        self.check_objects(&mut |offset, _| {
+            object(offset);
+            Ok(())
+        })
+    }
+
+    /// Same as [`LsmTree::check`]; `claim` is called with offset and least bytes of every object before it is read,
+    /// and returns an error text for a wrong one.
+    pub(super) fn check_objects(&self, claim: &mut dyn FnMut(PoolOffset, u64) -> Claim) -> Result<()> {
         let core = &*self.core;
         // Nothing is moved or merged meanwhile.
         let _work = core.work.lock();
         let (pool, header) = (&*core.site.pool, core.site.header);
-        let stored = |place: PoolOffset| PoolOffset::from_word(pool.word(place).load(Acquire));
-        let word = |offset: u64| stored(header.plus(offset));
-        object(header);
-        object(word(MANIFEST));
-        (0..u64::from(BUFFERS_MAX))
-            .map(|log| word(LOGS + log * 8))
-            .filter(|log| !log.is_null())
-            .for_each(&mut object);
-        let list = word(OBSOLETE);
-        if !list.is_null() {
-            object(list);
-            for chain in manifest::read_obsolete(pool, list)?.0 {
-                segments::for_each(pool, stored(chain), &mut object)?;
-            }
-        }
-        let parameters = &core.site.parameters;
-        for slot in (0..SLOTS).filter(|slot| parameters.is_in_pool(parameters.slot_level(*slot))) {
-            segments::for_each(pool, stored(manifest::building(header, slot)), &mut object)?;
-        }
+        core.site.claim_parts(claim)?;
         let version = core.versions.current();
         for run in version.runs() {
             if run.is_in_pool() {
-                segments::for_each(pool, run.record.last_segment, &mut object)?;
+                segments::for_each(pool, run.record.last_segment, claimed(claim))?;
             }
             run.verify(&core.media())?;
         }
-        let (records, _) = manifest::read::<K>(pool, word(MANIFEST))?;
+        let manifest = PoolOffset::from_word(pool.word(header.plus(MANIFEST)).load(Acquire));
+        let (records, _) = manifest::read::<K>(pool, manifest)?;
         if !records.iter().eq(version.runs().map(|run| &run.record)) {
             let message = "its manifest differs from the runs in use".to_string();
-            return Err(Error::Corrupt { offset: word(MANIFEST), message });
+            return Err(Error::Corrupt { offset: manifest, message });
         }
         for buffer in &version.buffers {
             let records = core.logs[buffer.log].replay::<K>(pool, buffer.generation)?;
@@ -137,6 +136,49 @@ impl<K: FixedKey> LsmTree<K> {
                 let message = format!("log {} differs from its buffer", buffer.log);
                 return Err(Error::Corrupt { offset: core.logs[buffer.log].offset, message });
             }
+        }
+        Ok(())
+    }
+}
+
+/// Claims an object of the least size.
+fn claimed(
+    claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
+) -> impl FnMut(PoolOffset) -> Result<()> + use<'_> {
+    |offset| claim_object(claim, offset, OBJECT_BYTES_MIN)
+}
+
+fn claim_object(
+    claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
+    offset: PoolOffset,
+    bytes: u64,
+) -> Result<()> {
+    claim(offset, bytes).map_err(|message| Error::Corrupt { offset, message })
+}
+
+impl TreeSite {
+    /// Claims the objects of a tree but those of the runs in its manifest; of one in destruction those that are left.
+    pub(super) fn claim_parts(&self, claim: &mut dyn FnMut(PoolOffset, u64) -> Claim) -> Result<()> {
+        let (pool, header) = (&*self.pool, self.header);
+        let stored = |place: PoolOffset| PoolOffset::from_word(pool.word(place).load(Acquire));
+        let word = |offset: u64| stored(header.plus(offset));
+        claim_object(claim, header, HEADER_BYTES as u64)?;
+        let (manifest, list) = (word(MANIFEST), word(OBSOLETE));
+        for object in [manifest, list].into_iter().filter(|object| !object.is_null()) {
+            claim_object(claim, object, OBJECT_BYTES_MIN)?;
+        }
+        let logs = (0..u64::from(BUFFERS_MAX)).map(|log| word(LOGS + log * 8));
+        for log in logs.filter(|log| !log.is_null()) {
+            claim_object(claim, log, log_bytes(self.parameters.buffer_entries))?;
+        }
+        if !list.is_null() {
+            for chain in manifest::read_obsolete(pool, list)?.0 {
+                segments::for_each(pool, stored(chain), claimed(claim))?;
+            }
+        }
+        let parameters = &self.parameters;
+        for slot in (0..SLOTS).filter(|slot| parameters.is_in_pool(parameters.slot_level(*slot))) {
+            segments::for_each(pool, stored(manifest::building(header, slot)), claimed(claim))?;
         }
         Ok(())
     }

@@ -62,7 +62,7 @@ impl<K: FixedKey> LsmTree<K> {
     }
 
     /// Returns the tree at an offset, if it is one of this kind.
-    fn site(pool: &Arc<Pool>, header: PoolOffset, directory: Option<&Path>) -> Result<TreeSite> {
+    pub(super) fn site(pool: &Arc<Pool>, header: PoolOffset, directory: Option<&Path>) -> Result<TreeSite> {
         if pool.try_words(header, HEADER_BYTES / 8).is_none() || !header.is_aligned(64) || header.is_null() {
             return corrupt(header, "the offset cannot hold an LSM-tree");
         }
@@ -103,6 +103,12 @@ impl<K: FixedKey> LsmTree<K> {
         if pool.word(header.plus(DESTROYED)).load(Acquire) != 0 {
             return Err(Error::Invalid(format!("the LSM-tree at {header:#x} is being destroyed")));
         }
+        Self::open_site(site, options)
+    }
+
+    /// Opens a tree whose parts are all there.
+    pub(super) fn open_site(site: TreeSite, options: &LsmOptions) -> Result<LsmTree<K>> {
+        let (pool, header) = (&Arc::clone(&site.pool), site.header);
         let manifest = PoolOffset::from_word(pool.word(header.plus(MANIFEST)).load(Acquire));
         let (records, next_number) = manifest::read(pool, manifest)?;
         let levels = load_runs::<K>(&site, &records, next_number)?;

@@ -66,12 +66,14 @@ mod files;
 mod lifecycle;
 mod merge;
 mod options;
+mod pooled;
 mod scan;
 #[cfg(test)]
 mod tests;
 
 pub use check::{LevelStats, LsmStats};
 pub use options::{LsmOptions, LsmParameters, Maintenance, MergeAlgorithm, RunWriting};
+pub use pooled::PooledLsmTree;
 
 use crate::Inserted;
 use crate::error::{Error, Result};
@@ -178,18 +180,20 @@ impl<K: FixedKey> Core<K> {
         KeyLatch(latch)
     }
 
-    /// Adds an entry to the log and the buffer, if the buffer has room. The caller has the key's latch.
+    /// Adds an entry to the log and the buffer, if the buffer has room; `entry` makes it then, and may add changes to
+    /// the publication. The caller has the key's latch.
     #[inline]
     fn try_append<'p>(
         &'p self,
-        entry: &LsmEntry<K>,
         hash: KeyHash,
         with: &mut Option<Publication<'p>>,
+        entry: impl FnOnce(&mut Publication<'p>) -> LsmEntry<K>,
     ) -> Result<bool> {
         let version = self.versions.read();
         let buffer = version.active();
         let Some(place) = buffer.claim() else { return Ok(false) };
         let mut publication = with.take().expect("it is published once");
+        let entry = &entry(&mut publication);
         self.logs[buffer.log].append(place, buffer.generation, entry, &mut publication);
         if let Err(error) = publication.publish() {
             buffer.void(place);
@@ -214,8 +218,32 @@ impl<K: FixedKey> Core<K> {
             let before = if looks { self.find(key, hash)?.and_then(|entry| entry.value()) } else { None };
             let (entry, answer) = decide(before);
             let Some(entry) = entry else { return Ok(answer) };
-            if self.try_append(&entry, hash, &mut with)? {
+            if self.try_append(hash, &mut with, |_| entry)? {
                 return Ok(answer);
+            }
+            drop(held);
+            self.make_room()?;
+        }
+    }
+
+    /// Adds a key; `value` is called once it is known to be new and there is room for it.
+    fn insert_with<'p>(
+        &'p self,
+        key: K,
+        with: Publication<'p>,
+        value: &mut dyn FnMut(&mut Publication<'p>) -> u64,
+    ) -> Result<Inserted> {
+        let hash = KeyHash::of(key);
+        let mut with = Some(with);
+        loop {
+            let held = self.latch(hash);
+            if let Some(before) = self.find(key, hash)?.and_then(|entry| entry.value()) {
+                return Ok(Inserted::Exists(before));
+            }
+            let entry =
+                |with: &mut Publication<'p>| LsmEntry { key, value: value(with), is_tombstone: false };
+            if self.try_append(hash, &mut with, entry)? {
+                return Ok(Inserted::New);
             }
             drop(held);
             self.make_room()?;
@@ -285,11 +313,7 @@ impl<K: FixedKey> LsmTree<K> {
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped. Cost: a
     /// lookup more than [`LsmTree::upsert`].
     pub fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
-        let entry = LsmEntry { key, value, is_tombstone: false };
-        self.core.write(key, with, true, |before| match before {
-            Some(before) => (None, Inserted::Exists(before)),
-            None => (Some(entry), Inserted::New),
-        })
+        self.core.insert_with(key, with, &mut |_| value)
     }
 
     /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is

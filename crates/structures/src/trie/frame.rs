@@ -3,10 +3,11 @@
 //! ```text
 //! header word   content
 //! 0             "TRIE" and version
-//! 1             kind: 1 standard, 2 PATRICIA
+//! 1             kind: 1 standard, 2 PATRICIA; byte 1: bytes of a key, 0: any
 //! 2             reference to the root
 //! 3             1: the trie is being destroyed
 //! 4             seal: hash of words 0 and 1 and of the header's place
+//! 5             a note of the trie's owner
 //! ```
 
 use super::{CARRIED_WORDS_MAX, seal};
@@ -18,10 +19,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
-const HEADER_BYTES: usize = 64;
-const MAGIC: u64 = u64::from_le_bytes(*b"TRIE\0\0\0\x01");
+pub(super) const HEADER_BYTES: usize = 64;
+pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"TRIE\0\0\0\x01");
 const ROOT: u64 = 2 * 8;
 const DESTROYING: u64 = 3 * 8;
+const NOTE: u64 = 5 * 8;
 
 /// A trie without its nodes.
 pub(super) struct TrieFrame {
@@ -81,7 +83,7 @@ impl TrieFrame {
     /// Same as [`TrieFrame::attach`], for a trie that is to be used.
     pub(super) fn open(pool: &Arc<Pool>, header: PoolOffset, kind: u64, name: &str) -> Result<TrieFrame> {
         let frame = TrieFrame::attach(pool, header, kind, name)?;
-        if pool.word(header.plus(DESTROYING)).load(Acquire) != 0 {
+        if TrieFrame::is_in_destruction(pool, header) {
             return Err(Error::Invalid(format!("the trie at {header:#x} is being destroyed")));
         }
         Ok(frame)
@@ -137,7 +139,30 @@ impl TrieFrame {
             let message = "the offset cannot hold a node, but a reference leads to it".to_string();
             return Err(Error::Corrupt { offset: node, message });
         }
-        Ok(())
+        self.verify(node, bytes as usize)
+    }
+
+    /// Verifies the pages of a node, if they were not since they were read.
+    #[inline]
+    pub(super) fn verify(&self, node: PoolOffset, bytes: usize) -> Result<()> {
+        Ok(self.pool.verify(node, bytes)?)
+    }
+
+    /// Returns the number that the trie's owner stored last, 0 in a new trie.
+    pub(super) fn note(&self) -> u64 {
+        self.load(self.header.plus(NOTE))
+    }
+
+    /// Stores a number. The trie must not be in destruction.
+    pub(super) fn set_note(&self, number: u64) {
+        self.pool.word(self.header.plus(NOTE)).store(number, Release);
+        self.pool.flush(self.header.plus(NOTE), 8);
+        self.pool.fence();
+    }
+
+    /// Returns true if a header's trie is being destroyed.
+    pub(super) fn is_in_destruction(pool: &Pool, header: PoolOffset) -> bool {
+        pool.word(header.plus(DESTROYING)).load(Acquire) != 0
     }
 
     /// Returns the number of unlinked nodes, for [`TrieFrame::removed_or_damaged`].

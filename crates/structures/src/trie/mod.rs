@@ -51,7 +51,7 @@ mod range;
 #[cfg(test)]
 mod tests;
 
-pub use patricia::{Patricia, PatriciaStats};
+pub use patricia::{PATRICIA_CARRIED_WORDS_MAX, Patricia, PatriciaIndex, PatriciaStats};
 pub use plain::{PIECE_NODES, Trie, TrieStats};
 pub use range::{TrieEntry, TrieRange, TrieScan};
 

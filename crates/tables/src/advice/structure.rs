@@ -44,7 +44,8 @@ impl Catalog {
         let width = definition.schema.key_width();
         if width == KeyWidth::Variable {
             let key = definition.column_names(definition.schema.key());
-            return Ok(default(format!("no other structure has keys of any length, as ({key}) is")));
+            let why = "is the only structure that is chosen for keys of any length, as";
+            return Ok(default(format!("{} {why} ({key}) is", IndexStructure::default())));
         }
         let medium = StructureMedium::of_tier(self.context().tier(definition.placement)?);
         let known = self.similar_tables();
@@ -53,7 +54,9 @@ impl Catalog {
             None => (ROWS_UNKNOWN, OperationMix::unknown(ROWS_UNKNOWN)),
         };
         let size = TableSize::of(&definition.schema, rows);
-        let possible = IndexStructure::ALL.into_iter().filter(|structure| structure.supports(width));
+        let is_possible =
+            |structure: &IndexStructure| structure.supports(width) && !NOT_MEASURED.contains(structure);
+        let possible = IndexStructure::ALL.into_iter().filter(is_possible);
         let mut expected: Vec<(IndexStructure, f64)> = possible
             .map(|structure| (structure, mix.ns(&StructureCosts::new(structure, &size, &medium))))
             .collect();
@@ -93,6 +96,9 @@ impl Catalog {
         (operations >= OPERATIONS_MIN as f64 && rows > 0.0).then(|| (rows / tables.len() as f64, mix))
     }
 }
+
+/// Structures whose costs are not fitted to measurements.
+const NOT_MEASURED: [IndexStructure; 2] = [IndexStructure::Lsm, IndexStructure::Patricia];
 
 /// Choice among structures with their expected nanoseconds, the least first.
 fn chosen(expected: &[(IndexStructure, f64)], size: &TableSize, is_recorded: bool) -> StructureChoice {

@@ -66,8 +66,11 @@ impl Catalog {
         with_index.check(table)?;
         let width = index::key_width(old.schema(), &definition);
         let (group, tier) = (old.group(), old.definition().placement);
-        let options =
-            StateOptions { structure: definition.structure, ..StateOptions::new(group, width, tier) };
+        let options = StateOptions {
+            structure: definition.structure,
+            node_bytes: definition.node_bytes,
+            ..StateOptions::new(group, width, tier)
+        };
         let state = self.context.create_state_with(options)?;
         state.set_holder(&format!("index {} of table {table}", definition.name));
         let id = state.id();

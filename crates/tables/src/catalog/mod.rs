@@ -287,6 +287,7 @@ impl Catalog {
         let width = definition.schema.key_width();
         let of_rows = StateOptions {
             structure: definition.structure,
+            node_bytes: definition.node_bytes,
             version_slots: definition.version_slots,
             hot_bytes,
             ..options(width)
@@ -297,7 +298,8 @@ impl Catalog {
         let mut indexes = Vec::with_capacity(definition.indexes.len());
         for index in &definition.indexes {
             let width = index::key_width(&definition.schema, index);
-            let of_index = StateOptions { structure: index.structure, ..options(width) };
+            let of_index =
+                StateOptions { structure: index.structure, node_bytes: index.node_bytes, ..options(width) };
             let state = self.context.create_state_with(of_index)?;
             state.set_holder(&format!("index {} of table {name}", index.name));
             made.push(state.id());

@@ -51,7 +51,8 @@ const SECTION_STRUCTURE: u8 = 14;
 const SECTION_VERSION_SLOTS: u8 = 15;
 const SECTION_PAGES: u8 = 16;
 const SECTION_STRUCTURE_REASON: u8 = 17;
-const SECTIONS: usize = SECTION_STRUCTURE_REASON as usize + 1;
+const SECTION_NODE_BYTES: u8 = 18;
+const SECTIONS: usize = SECTION_NODE_BYTES as usize + 1;
 /// Maximum bytes of the reason of a structure.
 const STRUCTURE_REASON_BYTES_MAX: usize = 1024;
 
@@ -94,6 +95,8 @@ pub struct IndexDefinition {
     pub primary: bool,
     /// Structure of its state, which has to have keys of the width of its entries.
     pub structure: IndexStructure,
+    /// Bytes of the structure's nodes; `None`: as many as it takes.
+    pub node_bytes: Option<u16>,
     /// True if its entries have hash codes in place of values: it finds equal values, of any length, and no ranges.
     pub hashed: bool,
 }
@@ -129,6 +132,8 @@ pub struct TableDefinition {
     pub clustering: Option<ClusteringDefinition>,
     /// Structure of the index of its rows, which has to have keys of their width; it never changes.
     pub structure: IndexStructure,
+    /// Bytes of the structure's nodes; `None`: as many as it takes. It never changes.
+    pub node_bytes: Option<u16>,
     /// Reason of the structure, if the cost model chose it ([`crate::advice::StructureChoice`]).
     pub structure_reason: Option<String>,
     /// Version slots of its rows; `None`: as many as the database's. It never changes.
@@ -231,6 +236,7 @@ impl TableDefinition {
             elves: Vec::new(),
             clustering: None,
             structure: IndexStructure::default(),
+            node_bytes: None,
             structure_reason: None,
             version_slots: None,
             pages: false,
@@ -353,6 +359,7 @@ impl TableDefinition {
                  {STRUCTURE_REASON_BYTES_MAX} are possible"
             )));
         }
+        self.check_node_bytes(&format!("table {table}"), (structure, self.node_bytes))?;
         if structure == IndexStructure::default() {
             return Ok(());
         }
@@ -364,6 +371,17 @@ impl TableDefinition {
             return Err(Error::StructureOfKey { table: table.to_owned(), key, structure });
         }
         Ok(())
+    }
+
+    /// Validates the bytes of the nodes of a structure; those that it takes itself are none.
+    fn check_node_bytes(&self, of: &str, (structure, bytes): (IndexStructure, Option<u16>)) -> Result<()> {
+        match structure.chosen_node_bytes(bytes) {
+            Err(error) => Err(invalid(format!("{of}: {error}"))),
+            Ok(chosen) if chosen != bytes => {
+                Err(invalid(format!("{of}: {bytes:?} are the nodes of {structure}")))
+            }
+            Ok(_) => Ok(()),
+        }
     }
 
     /// Validates the primary key: a table has at most one, of columns that are NOT NULL.
@@ -404,6 +422,7 @@ impl TableDefinition {
                 "index {name}: hash codes are not unique; a unique index is a btree, or a structure by name"
             )));
         }
+        self.check_node_bytes(&format!("index {name}"), (index.structure, index.node_bytes))?;
         if !index.structure.supports(key_width(&self.schema, index)) {
             let key: Vec<usize> = columns.iter().chain(self.schema.key()).copied().collect();
             return Err(Error::StructureOfKey {
@@ -437,6 +456,8 @@ impl TableDefinition {
     /// | 14 | number of the structure of the rows' index (1); absent: `fptree` |
     /// | 15 | version slots of the rows (1); absent: as many as the database's |
     /// | 16 | 1 (1) if rows may stand in pages; else absent |
+    /// | 17 | reason of the structure |
+    /// | 18 | bytes of nodes (2; 0: as many as the structure takes) of the rows' index and of each index; absent: all take them |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -505,6 +526,12 @@ impl TableDefinition {
         }
         if self.structure != IndexStructure::default() {
             section(&mut bytes, SECTION_STRUCTURE, &[self.structure.number()]);
+        }
+        let of_indexes = self.indexes.iter().map(|index| index.node_bytes);
+        let sizes: Vec<Option<u16>> = std::iter::once(self.node_bytes).chain(of_indexes).collect();
+        if sizes.iter().any(Option::is_some) {
+            let sizes = sizes.into_iter().flat_map(|size| size.unwrap_or(0).to_le_bytes());
+            section(&mut bytes, SECTION_NODE_BYTES, &sizes.collect::<Vec<u8>>());
         }
         if let Some(reason) = &self.structure_reason {
             section(&mut bytes, SECTION_STRUCTURE_REASON, reason.as_bytes());
@@ -627,6 +654,7 @@ fn read_index(reader: &mut Reader<'_>) -> Option<(IndexDefinition, u32)> {
         constraint: has(FLAG_CONSTRAINT),
         primary: has(FLAG_PRIMARY),
         structure,
+        node_bytes: None,
         hashed: has(FLAG_HASHED),
     };
     Some((definition, state))
@@ -648,6 +676,17 @@ fn read_layout(section: &[u8], states: &mut StatesBeside) -> Option<TableLayout>
         }
         _ => None,
     }
+}
+
+/// Reads the bytes of the nodes of the rows' index, and of each index.
+fn read_node_bytes(section: &[u8], definition: &mut TableDefinition) -> Option<()> {
+    let mut reader = Reader(section);
+    let mut size = || reader.short().map(|bytes| (bytes > 0).then_some(bytes as u16));
+    definition.node_bytes = size()?;
+    for index in &mut definition.indexes {
+        index.node_bytes = size()?;
+    }
+    reader.0.is_empty().then_some(())
 }
 
 /// Value of a section that is there with one content, or not at all.
@@ -715,6 +754,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
         let [number] = *part else { return None };
         definition.structure = IndexStructure::from_number(number)?;
     }
+    if let Some(sizes) = part(SECTION_NODE_BYTES) {
+        read_node_bytes(sizes, &mut definition)?;
+    }
     if let Some(reason) = part(SECTION_STRUCTURE_REASON) {
         definition.structure_reason = Some(std::str::from_utf8(reason).ok()?.to_owned());
     }
@@ -757,6 +799,7 @@ mod tests {
             constraint: unique,
             primary: false,
             structure: IndexStructure::default(),
+            node_bytes: None,
             hashed: false,
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
@@ -790,6 +833,12 @@ mod tests {
             assert_eq!(read, (other, StatesBeside::default()));
             let is_default = structure == IndexStructure::default();
             assert_eq!(other_bytes == bytes, is_default, "as earlier releases wrote it");
+            for size in structure.node_sizes().iter().skip(1) {
+                let sized = TableDefinition { node_bytes: Some(*size), structure, ..plain.clone() };
+                let sized_bytes = sized.to_bytes(&StatesBeside::default()).unwrap();
+                let read = TableDefinition::from_bytes("t", &sized_bytes).unwrap();
+                assert_eq!(read, (sized, StatesBeside::default()));
+            }
         }
         for placement in TierChoice::ALL {
             let placed = TableDefinition { placement, ..plain.clone() };

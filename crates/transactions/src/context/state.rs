@@ -95,9 +95,10 @@ impl State {
         reclaim: &Arc<ReclaimQueue>,
     ) -> Result<Arc<State>> {
         let mut index = OrderedIndex::open(pool, entry.root)?;
-        if index.structure() != entry.structure {
-            let (found, expected) = (index.structure(), entry.structure);
-            return Err(Error::Corrupt(format!("the index of {} is {found}, not {expected}", entry.id)));
+        if index.structure() != entry.structure || index.node_bytes() != entry.node_bytes {
+            let found = (index.structure(), index.node_bytes());
+            let expected = (entry.structure, entry.node_bytes);
+            return Err(Error::Corrupt(format!("the index of {} is {found:?}, not {expected:?}", entry.id)));
         }
         if let Some(memory) = hot {
             index = index.with_hot_entries(memory)?;
@@ -235,6 +236,11 @@ impl State {
     /// The structure of its index.
     pub fn structure(&self) -> IndexStructure {
         self.index.structure()
+    }
+
+    /// Returns the bytes of the nodes of its index, if they are not those that the structure takes.
+    pub fn node_bytes(&self) -> Option<u16> {
+        self.index.node_bytes()
     }
 
     /// DRAM for the hot entries of its index, as asked for; 0: none.

@@ -86,6 +86,7 @@ impl StateContext {
             pool,
             version_slots: None,
             structure: IndexStructure::default(),
+            node_bytes: None,
             hot_bytes: 0,
             root: PoolOffset::NULL,
             dropping: false,

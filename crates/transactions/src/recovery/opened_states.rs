@@ -127,7 +127,8 @@ fn hot_entries(pool: &Pool, entry: &StateEntry) -> Option<HotMemory> {
 /// An index in a volatile pool.
 fn empty_index(pool: &Arc<Pool>, entry: &StateEntry) -> Result<PoolOffset> {
     let mut publication = pool.publication();
-    let root = OrderedIndex::create_as(pool, entry.structure, entry.width, &mut publication)?;
+    let design = (entry.structure, entry.node_bytes);
+    let root = OrderedIndex::create_sized(pool, design, entry.width, &mut publication)?;
     publication.publish()?;
     Ok(root)
 }

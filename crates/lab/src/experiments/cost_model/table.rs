@@ -239,6 +239,7 @@ fn by_shop() -> IndexDefinition {
         constraint: false,
         primary: false,
         structure: entresol_structures::IndexStructure::default(),
+        node_bytes: None,
         hashed: false,
     }
 }

@@ -148,6 +148,7 @@ fn table_options(table: &Table) -> Option<Vec<String>> {
     if table.definition().structure_reason.is_some() {
         options.push("structure=auto".to_owned());
     }
+    options.extend(table.definition().node_bytes.map(|bytes| format!("node_bytes={bytes}")));
     (!options.is_empty()).then_some(options)
 }
 

@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`, `node_bytes`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`, `lists`, `levels`: pages of tables with row groups that are in DRAM; one per column that was read, and per Elf index that was searched, with the lists of each dimension where lists are cached |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
@@ -227,7 +227,8 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
     let structure_choice =
         |table: &Table| if table.definition().structure_reason.is_some() { "auto" } else { "set" };
     let reason = |table: &Table| table.definition().structure_reason.clone().unwrap_or_default();
-    let columns: [(&str, ArrayRef); 15] = [
+    let node_bytes = tables.iter().map(|table| table.definition().node_bytes.map(i32::from));
+    let columns: [(&str, ArrayRef); 16] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -243,6 +244,7 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("hot_bytes", Arc::new(Int64Array::from_iter_values(hot_bytes))),
         ("structure_choice", text(&|table| structure_choice(table).to_owned())),
         ("structure_reason", text(&reason)),
+        ("node_bytes", Arc::new(Int32Array::from_iter(node_bytes))),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -93,10 +93,10 @@ pub(crate) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Resul
         )));
     }
     let mut objects = pool.allocation_map()?;
-    let mut bad = None;
-    let mut claim = |offset: PoolOffset| bad = bad.take().or(objects.claim(offset, 1).err());
+    let invalid = |message: String| corrupt(format!("its header or lists are invalid: {message}"));
+    let mut claim = |offset: PoolOffset| objects.claim(offset, 1).map_err(invalid);
     if !list.is_null() {
-        claim(list);
+        claim(list)?;
     }
     for last in records
         .iter()
@@ -105,5 +105,5 @@ pub(crate) fn check_apart<K>(site: &TreeSite, records: &[RunRecord<K>]) -> Resul
     {
         segments::for_each(pool, last, &mut claim)?;
     }
-    bad.map_or(Ok(()), |message| Err(corrupt(format!("its header or lists are invalid: {message}"))))
+    Ok(())
 }

@@ -2,16 +2,18 @@
 //!
 //! ```text
 //! header word   content
-//! 0             "LSM", version (byte 6), words of a key (byte 7)
+//! 0             "LSM", version 2 (byte 6), words of a key (byte 7)
 //! 1, 2          shape
 //! 3             identity, in the names of files
 //! 4             check word over words 0 to 3 and 8 to 15
 //! 5             offset of the manifest
 //! 6             offset of the list of obsolete runs, or 0
-//! 7             1: being destroyed
+//! 7             being destroyed: 1: its parts are freed; 2, 3: the objects of its values are, 3: those up to the cursor
 //! 8..16         offsets of the logs
 //! 16..32        what is being built: for the run of a buffer, then for that of each level merged. The last segment
 //!               of a chain, or the number of a file; 0: nothing
+//! 32            a note of the tree's owner
+//! 33, 34        cursor of its destruction: the last key whose value was freed
 //!
 //! manifest word   content
 //! 0               "LSMMAN" and version
@@ -35,7 +37,7 @@ use crate::node::FixedKey;
 use entresol_memory::{Pool, PoolOffset, Reservation};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
-pub(crate) const HEADER_BYTES: usize = 256;
+pub(crate) const HEADER_BYTES: usize = 320;
 pub(crate) const PARAMETERS: u64 = 8;
 pub(crate) const IDENTITY: u64 = 3 * 8;
 pub(crate) const CHECK: u64 = 4 * 8;
@@ -44,6 +46,8 @@ pub(crate) const OBSOLETE: u64 = 6 * 8;
 pub(crate) const DESTROYED: u64 = 7 * 8;
 pub(crate) const LOGS: u64 = 8 * 8;
 const BUILDING: u64 = 16 * 8;
+pub(crate) const NOTE: u64 = 32 * 8;
+pub(crate) const CURSOR: u64 = 33 * 8;
 /// Slots for runs that are being built.
 pub(crate) const SLOTS: usize = LEVELS_MAX as usize + 1;
 
@@ -55,7 +59,7 @@ const RUN_WORDS: usize = 9;
 const RUNS_MAX: u64 = LEVELS_MAX as u64 * 64;
 
 pub(crate) fn magic(key_words: usize) -> u64 {
-    u64::from_le_bytes([b'L', b'S', b'M', 0, 0, 0, 1, key_words as u8])
+    u64::from_le_bytes([b'L', b'S', b'M', 0, 0, 0, 2, key_words as u8])
 }
 
 pub(crate) fn hash(words: impl IntoIterator<Item = u64>) -> u64 {

@@ -96,6 +96,7 @@ impl<K: FixedKey> Run<K> {
         let mut mins = Vec::with_capacity(record.blocks);
         for block in 0..record.blocks {
             let offset = block_offset(segments[block / SEGMENT_BLOCKS], block % SEGMENT_BLOCKS);
+            pool.verify(offset, BLOCK_WORDS * 8)?;
             let min = K::load(&pool.words(offset, 1 + K::WORDS)[1..]);
             if mins.last().is_some_and(|before| *before >= min) {
                 let message =
@@ -113,6 +114,18 @@ impl<K: FixedKey> Run<K> {
 
     pub(crate) fn is_in_pool(&self) -> bool {
         matches!(self.place, RunLocation::Pool(_))
+    }
+
+    /// Returns keys that divide it into so many parts, or fewer.
+    pub(crate) fn sample(&self, wanted: usize) -> Vec<K> {
+        let mins = &self.index.mins;
+        mins.iter().step_by((mins.len() / wanted.max(1)).max(1)).copied().collect()
+    }
+
+    /// Estimates the share of its keys below a key.
+    pub(crate) fn share_below(&self, key: K) -> f64 {
+        let blocks = self.index.mins.len().max(1) as f64;
+        self.index.floor(key).map_or(0.0, |block| (block as f64 + 0.5) / blocks)
     }
 
     pub(crate) fn file(&self) -> Option<&RunFile> {
@@ -153,6 +166,7 @@ impl<K: FixedKey> Run<K> {
             RunLocation::Pool(segments) => {
                 let offset = block_offset(segments[number / SEGMENT_BLOCKS], number % SEGMENT_BLOCKS);
                 (0..4).for_each(|line| media.pool.prefetch(offset.plus(line * 64)));
+                media.pool.verify(offset, BLOCK_WORDS * 8)?;
                 let block = Block::load(media.pool, offset);
                 self.check(&block, number)?;
                 Ok(block)

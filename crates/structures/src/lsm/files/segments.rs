@@ -101,11 +101,15 @@ pub(crate) fn free_chain(pool: &Pool, word: PoolOffset) -> Result<()> {
     Ok(())
 }
 
-/// Visits the chain whose last segment this is.
-pub(crate) fn for_each(pool: &Pool, last: PoolOffset, mut visit: impl FnMut(PoolOffset)) -> Result<()> {
+/// Visits the chain whose last segment this is, each before it is read; an error of `visit` ends it.
+pub(crate) fn for_each(
+    pool: &Pool,
+    last: PoolOffset,
+    mut visit: impl FnMut(PoolOffset) -> Result<()>,
+) -> Result<()> {
     let mut at = last;
     while !at.is_null() {
-        visit(at);
+        visit(at)?;
         at = head(pool, at)?.0;
     }
     Ok(())

@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod crash;
+mod pooled;
 mod power_failure;
 
 use super::{LsmOptions, LsmParameters, LsmTree, Maintenance};

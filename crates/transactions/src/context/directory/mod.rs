@@ -79,8 +79,10 @@ const POOL_SHIFT: u32 = 8;
 const BYTE_MASK: u64 = 0xFF;
 /// Shift of the version slots in the third word of a state.
 const SLOTS_SHIFT: u32 = 16;
-/// Shift of the structure in the third word of a state.
+/// Shift of the structure in the third word of a state; the number of its node size is in the upper half of its byte.
 const STRUCTURE_SHIFT: u32 = 24;
+const STRUCTURE_MASK: u8 = 0xF;
+const NODE_SIZE_SHIFT: u8 = 4;
 /// Shift of the DRAM for hot entries in the third word of a state.
 const HOT_SHIFT: u32 = 32;
 /// Unit of the DRAM for hot entries.
@@ -103,6 +105,8 @@ pub(crate) struct StateEntry {
     pub(crate) version_slots: Option<u8>,
     /// Structure of its index.
     pub(crate) structure: IndexStructure,
+    /// Bytes of the nodes of its index, if it does not take the structure's.
+    pub(crate) node_bytes: Option<u16>,
     /// DRAM for the hot entries of its index; 0: none.
     pub(crate) hot_bytes: u64,
     /// Offset of its index in that pool; stored for the main pool alone.
@@ -375,6 +379,8 @@ impl Directory {
         let pool = PoolRole::from_code(width >> POOL_SHIFT & BYTE_MASK).ok_or_else(corrupt)?;
         let slots = (width >> SLOTS_SHIFT & BYTE_MASK) as u8;
         let structure = (width >> STRUCTURE_SHIFT & BYTE_MASK) as u8;
+        let (structure, size) = (structure & STRUCTURE_MASK, structure >> NODE_SIZE_SHIFT);
+        let structure = IndexStructure::from_number(structure).ok_or_else(corrupt)?;
         let wrong_slots = slots == 1 || usize::from(slots) > VERSION_SLOTS_MAX;
         let has_root = root != 0;
         if status > DROPPING_HISTORY
@@ -390,7 +396,8 @@ impl Directory {
             width: width_from_code(width & BYTE_MASK).ok_or_else(corrupt)?,
             pool,
             version_slots: (slots > 0).then_some(slots),
-            structure: IndexStructure::from_number(structure).ok_or_else(corrupt)?,
+            structure,
+            node_bytes: structure.node_bytes_of(size).ok_or_else(corrupt)?,
             hot_bytes: (width >> HOT_SHIFT) * HOT_UNIT_BYTES,
             root: PoolOffset::from_word(root),
             dropping: matches!(status, DROPPING | DROPPING_HISTORY),
@@ -411,6 +418,7 @@ impl Directory {
             pool: PoolRole::Main,
             version_slots: None,
             structure: IndexStructure::FpTree,
+            node_bytes: None,
             hot_bytes: 0,
             root: PoolOffset::NULL,
             dropping: true,
@@ -429,7 +437,8 @@ impl Directory {
         );
         publication.set(offset.plus(WORD), u64::from(entry.group.0));
         let slots = u64::from(entry.version_slots.unwrap_or(0)) << SLOTS_SHIFT;
-        let structure = u64::from(entry.structure.number()) << STRUCTURE_SHIFT;
+        let size = entry.structure.number_of_size(entry.node_bytes) << NODE_SIZE_SHIFT;
+        let structure = u64::from(entry.structure.number() | size) << STRUCTURE_SHIFT;
         debug_assert!(entry.hot_bytes / HOT_UNIT_BYTES <= u64::from(u32::MAX), "hot entries fit their field");
         let hot = (entry.hot_bytes / HOT_UNIT_BYTES) << HOT_SHIFT;
         let choices = entry.pool.code() << POOL_SHIFT | slots | structure | hot;

@@ -27,7 +27,8 @@ impl StateContext {
     /// [`Tier::Dram`] is gone when the database is opened again, and the state is there, empty; until then
     /// commits over it and others are atomic as all are.
     pub fn create_state_with(&self, options: StateOptions) -> Result<Arc<State>> {
-        let StateOptions { group, width, tier, structure, version_slots, hot_bytes } = options;
+        let StateOptions { group, width, tier, structure, node_bytes, version_slots, hot_bytes } = options;
+        let node_bytes = structure.chosen_node_bytes(node_bytes)?;
         let _ddl = self.ddl.lock();
         let group = self.group(group).ok_or(Error::NoSuchGroup(group))?;
         check_slots(group.protocol, version_slots)?;
@@ -40,6 +41,7 @@ impl StateContext {
             pool,
             version_slots,
             structure,
+            node_bytes,
             hot_bytes: hot_bytes.map_or(0, rounded_hot_bytes),
             root: PoolOffset::NULL,
             dropping: false,
@@ -65,7 +67,8 @@ impl StateContext {
     ) -> Result<StateEntry> {
         let pool = self.pools.of(entry.pool)?;
         let mut publication = pool.publication();
-        let root = OrderedIndex::create_as(pool, entry.structure, entry.width, &mut publication)?;
+        let design = (entry.structure, entry.node_bytes);
+        let root = OrderedIndex::create_sized(pool, design, entry.width, &mut publication)?;
         let entry = StateEntry { root, ..entry };
         if entry.pool == PoolRole::Main {
             name(&entry, &mut publication);

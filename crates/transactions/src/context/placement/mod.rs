@@ -127,6 +127,8 @@ pub struct StateOptions {
     pub tier: TierChoice,
     /// The structure of its index, which has to have keys of the width.
     pub structure: IndexStructure,
+    /// Bytes of the nodes of its index, of a structure that has a choice; `None`: as many as the structure takes.
+    pub node_bytes: Option<u16>,
     /// Version slots of a new object; `None`: as many as the context's. For versions in place.
     pub version_slots: Option<u8>,
     /// DRAM for the hot entries of its index, out of the memory budget.
@@ -141,6 +143,7 @@ impl StateOptions {
             width,
             tier,
             structure: IndexStructure::default(),
+            node_bytes: None,
             version_slots: None,
             hot_bytes: None,
         }

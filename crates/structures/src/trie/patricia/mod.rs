@@ -14,21 +14,32 @@
 //! Invariants: numbers grow on the way down; all keys below an inner node agree in the bits before its
 //! number, and their bit of that number is their side. Both hold for ever for a node, linked or not.
 
-use super::frame::{Attempt, TrieFrame, check_call, check_key};
-use super::range::{ScanBatch, ScanStep, TrieRange, TrieScan};
+mod check;
+mod estimates;
+mod index;
+mod lifecycle;
+mod scan;
+
+pub use index::PatriciaIndex;
+
+use super::frame::{Attempt, TrieFrame, check_key};
 use super::seal;
 use crate::Inserted;
 use crate::error::{DescentError, Error, Result};
 use crate::key::{KEY_BYTES_MAX, KeyBytes};
 use crate::latch::LatchSet;
 use crate::points::{NODES_WITH_THEIR_POINTER, REMOVAL, TRIE_NODE};
-use entresol_memory::{Pool, PoolOffset, Publication};
+use entresol_memory::{PUBLICATION_WORDS_MAX, PoolOffset, Publication};
+use estimates::KeyCount;
 use smallvec::SmallVec;
-use std::collections::HashSet;
-use std::ops::Bound;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
+
+/// Maximum of changes that a caller's publication may carry into an operation of a [`Patricia`].
+pub const PATRICIA_CARRIED_WORDS_MAX: usize = 40;
+
+// Two nodes and a pointer beside what a caller carries.
+const _: () = assert!(PATRICIA_CARRIED_WORDS_MAX + 4 <= PUBLICATION_WORDS_MAX);
 
 const KIND: u64 = 2;
 const NAME: &str = "PATRICIA trie";
@@ -44,6 +55,7 @@ const NUMBER_MASK: u64 = PRESENT - 1;
 /// A persistent ordered map from byte strings to words; see the [module](super).
 pub struct Patricia {
     frame: TrieFrame,
+    count: KeyCount,
 }
 
 /// Sizes of a [`Patricia`].
@@ -65,8 +77,22 @@ struct PathStep {
     owner: PoolOffset,
     slot: PoolOffset,
     word: u64,
-    /// The child for 1, if the path goes to the child for 0.
-    right: u64,
+    /// The other child: that for 1, if the path goes to the one for 0.
+    other: u64,
+    /// Side on which the path goes; 1 of the root.
+    side: usize,
+}
+
+impl PathStep {
+    /// Returns the subtree with the greater keys beside the path.
+    fn above(&self) -> Option<u64> {
+        (self.side == 0 && self.other != 0).then_some(self.other)
+    }
+
+    /// Returns the subtree with the smaller keys beside the path.
+    fn below(&self) -> Option<u64> {
+        (self.side == 1 && self.other != 0).then_some(self.other)
+    }
 }
 
 type Path = SmallVec<[PathStep; 24]>;
@@ -127,31 +153,18 @@ fn child_slot(inner: PoolOffset, side: usize) -> PoolOffset {
     inner.word(1 + side)
 }
 
+/// Returns an error for keys that are too long, and for publications that carry too many changes.
+fn check_carried(key: &[u8], with: &Publication<'_>) -> Result<()> {
+    if with.len() > PATRICIA_CARRIED_WORDS_MAX {
+        return Err(Error::Invalid(format!(
+            "the publication carries {} changes; an operation of a PATRICIA trie allows {PATRICIA_CARRIED_WORDS_MAX}",
+            with.len()
+        )));
+    }
+    check_key(key)
+}
+
 impl Patricia {
-    /// Creates an empty trie; it exists once the publication is published, with a reference to the returned
-    /// offset.
-    pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
-        TrieFrame::create(pool, KIND, 0, publication)
-    }
-
-    /// Opens a trie. Cost: constant. A trie of another kind is an error.
-    pub fn open(pool: &Arc<Pool>, header: PoolOffset) -> Result<Patricia> {
-        let trie = Patricia { frame: TrieFrame::open(pool, header, KIND, NAME)? };
-        let root = trie.frame.load(trie.frame.root_slot());
-        if root != 0 {
-            let sound = if is_inner(root) {
-                trie.number(node_of(root), 0).map(drop)
-            } else {
-                trie.leaf_key(node_of(root), 0).map(drop)
-            };
-            match sound {
-                Err(DescentError::Damage(error)) => return Err(error),
-                _ => drop(sound),
-            }
-        }
-        Ok(trie)
-    }
-
     /// Returns the pool offset of the trie's header, for [`Patricia::open`].
     pub fn root_offset(&self) -> PoolOffset {
         self.frame.header
@@ -178,6 +191,7 @@ impl Patricia {
         let Some(words) = words.filter(|_| bytes <= KEY_BYTES_MAX) else {
             return Err(self.frame.removed_or_damaged(leaf, found, since));
         };
+        self.frame.verify(leaf, (FRONT_WORDS + words.len()) * 8)?;
         let mut key = KeyBytes::with_capacity(words.len() * 8);
         words.iter().for_each(|word| key.extend_from_slice(&word.load(Relaxed).to_le_bytes()));
         key.truncate(bytes);
@@ -196,6 +210,9 @@ impl Patricia {
             return Err(self.frame.removed_or_damaged(leaf, found, since));
         }
         let words = self.frame.pool.try_words(leaf.word(FRONT_WORDS), key.len().div_ceil(8));
+        if let Some(words) = words {
+            self.frame.verify(leaf, (FRONT_WORDS + words.len()) * 8)?;
+        }
         let is_equal =
             |words: &[AtomicU64]| words.iter().zip(words_of(key)).all(|(a, b)| a.load(Relaxed) == b);
         Ok(found & NUMBER_MASK == key.len() as u64 && words.is_some_and(is_equal))
@@ -207,7 +224,7 @@ impl Patricia {
         let slot = frame.root_slot();
         let mut steps = Path::new();
         let root = frame.stable(frame.header, || frame.load(slot));
-        steps.push(PathStep { owner: frame.header, slot, word: root, right: 0 });
+        steps.push(PathStep { owner: frame.header, slot, word: root, other: 0, side: 1 });
         let (mut word, mut last) = (root, None);
         while is_inner(word) {
             let inner = node_of(word);
@@ -220,8 +237,8 @@ impl Patricia {
             let children = frame.stable(inner, || [0, 1].map(|side| frame.load(child_slot(inner, side))));
             let side = bit(key, number);
             word = children[side];
-            let right = if side == 0 { children[1] } else { 0 };
-            steps.push(PathStep { owner: inner, slot: child_slot(inner, side), word, right });
+            let (slot, other) = (child_slot(inner, side), children[1 - side]);
+            steps.push(PathStep { owner: inner, slot, word, other, side });
             if word == 0 {
                 let message = "one of its children is missing".to_string();
                 return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
@@ -254,7 +271,17 @@ impl Patricia {
 
     /// Adds a key, atomically with the changes in `with`; if the key exists, `with` is dropped.
     pub fn insert<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Inserted> {
-        check_call(key, &with)?;
+        self.insert_with(key, with, &mut |_| value)
+    }
+
+    /// Same as [`Patricia::insert`]; `value` is called once the key is known to be new, and may add changes.
+    fn insert_with<'p>(
+        &'p self,
+        key: &[u8],
+        with: Publication<'p>,
+        value: &mut dyn FnMut(&mut Publication<'p>) -> u64,
+    ) -> Result<Inserted> {
+        check_carried(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
         self.frame.retry_conflicts(|| {
@@ -263,7 +290,7 @@ impl Patricia {
             let leaf = node_of(steps.last().expect("the root's").word);
             let mut held = LatchSet::default();
             if leaf.is_null() {
-                return self.attach(&mut held, steps[0], None, (key, value), &mut with);
+                return self.attach(&mut held, (steps[0], None), (key, &mut *value), &mut with);
             }
             let Some(differs) = first_difference(&self.leaf_key(leaf, since)?, key) else {
                 if !held.try_add(self.frame.latch(leaf)) || !self.frame.is_linked(leaf) {
@@ -272,7 +299,7 @@ impl Patricia {
                 return Ok(Inserted::Exists(self.frame.load(leaf.plus(VALUE))));
             };
             let above = self.step_before(&steps, differs, since)?;
-            self.attach(&mut held, steps[above], Some(differs), (key, value), &mut with)
+            self.attach(&mut held, (steps[above], Some(differs)), (key, &mut *value), &mut with)
         })
     }
 
@@ -290,9 +317,8 @@ impl Patricia {
     fn attach<'p>(
         &'p self,
         held: &mut LatchSet<'p>,
-        step: PathStep,
-        differs: Option<u64>,
-        (key, value): (&[u8], u64),
+        (step, differs): (PathStep, Option<u64>),
+        (key, value): (&[u8], &mut dyn FnMut(&mut Publication<'p>) -> u64),
         with: &mut Option<Publication<'p>>,
     ) -> Attempt<Inserted> {
         let (frame, pool) = (&self.frame, &self.frame.pool);
@@ -306,6 +332,8 @@ impl Patricia {
         let leaf = pool.reserve(leaf_bytes).map_err(Error::from)?;
         let inner = differs.map(|_| pool.reserve(INNER_BYTES)).transpose().map_err(Error::from)?;
         let at = leaf.offset();
+        let mut with = with.take().expect("it is published once");
+        let value = value(&mut with);
         for (word, value) in pool
             .words(at, leaf_bytes / 8)
             .iter()
@@ -314,7 +342,6 @@ impl Patricia {
             word.store(value, Relaxed);
         }
         pool.flush_at(at, leaf_bytes, TRIE_NODE);
-        let mut with = with.take().expect("it is published once");
         with.allocate(leaf);
         let mut word = at.to_word();
         if let (Some(inner), Some(number)) = (inner, differs) {
@@ -334,13 +361,14 @@ impl Patricia {
         with.barrier(NODES_WITH_THEIR_POINTER);
         with.set(step.slot, word);
         with.publish().map_err(Error::from)?;
+        self.count.add(1);
         Ok(Inserted::New)
     }
 
     /// Changes the value of a key, atomically with the changes in `with`; returns the old one. If the key is
     /// missing, `with` is dropped.
     pub fn update<'p>(&'p self, key: &[u8], value: u64, with: Publication<'p>) -> Result<Option<u64>> {
-        check_call(key, &with)?;
+        check_carried(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
         self.frame.retry_conflicts(|| {
@@ -364,7 +392,7 @@ impl Patricia {
     /// Removes a key, atomically with the changes in `with`; returns its value. If the key is missing, `with`
     /// is dropped.
     pub fn remove<'p>(&'p self, key: &[u8], with: Publication<'p>) -> Result<Option<u64>> {
-        check_call(key, &with)?;
+        check_carried(key, &with)?;
         let _pinned = self.frame.pool.pin();
         let mut with = Some(with);
         self.frame.retry_conflicts(|| {
@@ -401,189 +429,8 @@ impl Patricia {
             removed.iter().for_each(|node| with.free(*node));
             with.publish().map_err(Error::from)?;
             frame.mark_removed(&removed);
+            self.count.add(-1);
             Ok(Some(old))
-        })
-    }
-
-    /// Iterates over a range in ascending order.
-    pub fn range(&self, from: Bound<&[u8]>, to: Bound<&[u8]>) -> TrieRange<'_, Patricia> {
-        TrieRange::new(self, from, to)
-    }
-
-    /// Iterates over the keys that begin with a prefix, in ascending order.
-    pub fn prefix(&self, prefix: &[u8]) -> TrieRange<'_, Patricia> {
-        TrieRange::of_prefix(self, prefix)
-    }
-
-    /// Returns the subtrees from a key on, the first on top.
-    fn subtrees_from(&self, from: &[u8], since: u64) -> Attempt<Vec<(u64, u64)>> {
-        let steps = self.path(from)?;
-        let leaf = node_of(steps.last().expect("the root's").word);
-        if leaf.is_null() {
-            return Ok(Vec::new());
-        }
-        let differs = first_difference(&self.leaf_key(leaf, since)?, from);
-        let above = match differs {
-            Some(number) => self.step_before(&steps, number, since)?,
-            None => steps.len() - 1,
-        };
-        let below = steps[..=above].iter().filter(|step| step.right != 0);
-        let mut subtrees: Vec<(u64, u64)> = below.map(|step| (step.right, 0)).collect();
-        // All keys below that step agree with the leaf in the bit that differs.
-        if differs.is_none_or(|number| bit(from, number) == 0) {
-            subtrees.push((steps[above].word, 0));
-        }
-        Ok(subtrees)
-    }
-
-    fn try_scan(&self, from: &[u8], batch: &mut ScanBatch<'_>) -> Attempt<Option<KeyBytes>> {
-        let (frame, since) = (&self.frame, self.frame.since());
-        // With the number of the bit above.
-        let mut subtrees = self.subtrees_from(from, since)?;
-        while let Some((word, above)) = subtrees.pop() {
-            if is_inner(word) {
-                let inner = node_of(word);
-                let number = self.number(inner, since)?;
-                if number < above {
-                    let message = format!("its bit {number} is not after that of its parent");
-                    return Err(DescentError::Damage(Error::Corrupt { offset: inner, message }));
-                }
-                let children = frame.stable(inner, || [0, 1].map(|side| frame.load(child_slot(inner, side))));
-                subtrees.extend([(children[1], number + 1), (children[0], number + 1)]);
-                continue;
-            }
-            let leaf = node_of(word);
-            let key = self.leaf_key(leaf, since)?;
-            let (meta, value) = frame.stable(leaf, || (frame.load(leaf), frame.load(leaf.plus(VALUE))));
-            if meta == 0 {
-                continue;
-            }
-            match batch.take(leaf, key, value)? {
-                ScanStep::More => {}
-                ScanStep::Enough => return Ok(batch.resume()),
-                ScanStep::PastTheEnd => return Ok(None),
-            }
-        }
-        Ok(None)
-    }
-
-    /// Counts sizes by reading every node. There must be no concurrent writers.
-    pub fn stats(&self) -> Result<PatriciaStats> {
-        self.walk(|_| {})
-    }
-
-    /// Verifies all invariants of the trie; there must be no concurrent writers. `object` is called with the
-    /// offset of every pool object that the trie consists of (not those that its values may refer to).
-    pub fn check(&self, object: impl FnMut(PoolOffset)) -> Result<()> {
-        self.walk(object).map(|_| ())
-    }
-
-    fn walk(&self, mut object: impl FnMut(PoolOffset)) -> Result<PatriciaStats> {
-        enum Visit {
-            Node(u64, Option<u64>, u32),
-            Between(u64),
-        }
-        let _pinned = self.frame.pool.pin();
-        object(self.frame.header);
-        let damaged = |damage| match damage {
-            DescentError::Damage(error) => error,
-            DescentError::Conflict => Error::Invalid("a concurrent writer changed the trie".to_string()),
-        };
-        let (mut stats, mut seen) = (PatriciaStats::default(), HashSet::new());
-        let (mut last, mut between): (Option<KeyBytes>, Option<u64>) = (None, None);
-        let root = self.frame.load(self.frame.root_slot());
-        let mut visits: Vec<Visit> = (root != 0).then_some(Visit::Node(root, None, 0)).into_iter().collect();
-        while let Some(visit) = visits.pop() {
-            let (word, above, depth) = match visit {
-                Visit::Between(number) => {
-                    between = Some(number);
-                    continue;
-                }
-                Visit::Node(word, above, depth) => (word, above, depth),
-            };
-            let node = node_of(word);
-            let corrupt = |message: String| Error::Corrupt { offset: node, message };
-            if !seen.insert(node) {
-                return Err(corrupt("two references lead to it".to_string()));
-            }
-            object(node);
-            if is_inner(word) {
-                let number = self.number(node, 0).map_err(damaged)?;
-                if above.is_some_and(|above| above >= number) {
-                    return Err(corrupt(format!("its bit {number} is not after that of its parent")));
-                }
-                stats.inner_nodes += 1;
-                stats.depth = stats.depth.max(depth + 1);
-                stats.pool_bytes += INNER_BYTES as u64;
-                let child =
-                    |side| Visit::Node(self.frame.load(child_slot(node, side)), Some(number), depth + 1);
-                visits.extend([child(1), Visit::Between(number), child(0)]);
-                continue;
-            }
-            let key = self.leaf_key(node, 0).map_err(damaged)?;
-            if let Some(last) = &last
-                && (*last >= key || first_difference(last, &key) != between)
-            {
-                return Err(corrupt(format!(
-                    "its key is in the wrong subtree: the branch is at bit {between:?}"
-                )));
-            }
-            stats.keys += 1;
-            stats.pool_bytes += self.frame.pool.object_bytes(node) as u64;
-            last = Some(key);
-        }
-        Ok(stats)
-    }
-
-    /// Frees all parts of a closed trie but its header, which the caller frees together with its reference to
-    /// it. A crash in between leaves a trie that cannot be opened; call it again.
-    pub fn destroy(pool: &Arc<Pool>, header: PoolOffset) -> Result<()> {
-        let frame = TrieFrame::attach(pool, header, KIND, NAME)?;
-        frame.mark_destroying()?;
-        loop {
-            // Down the left side to an inner node over a leaf; both are freed, and the right subtree replaces
-            // them.
-            let mut slot = frame.root_slot();
-            let mut word = pool.word(slot).load(Acquire);
-            if word == 0 {
-                return Ok(());
-            }
-            let mut with = pool.publication();
-            if is_inner(word) {
-                loop {
-                    let inner = node_of(word);
-                    frame.check_place(inner, INNER_BYTES as u64)?;
-                    let left = pool.word(child_slot(inner, 0)).load(Acquire);
-                    if !is_inner(left) {
-                        with.set(slot, pool.word(child_slot(inner, 1)).load(Acquire));
-                        with.free(node_of(left));
-                        with.free(inner);
-                        break;
-                    }
-                    (slot, word) = (child_slot(inner, 0), left);
-                }
-            } else {
-                with.set(slot, 0);
-                with.free(node_of(word));
-            }
-            with.publish()?;
-        }
-    }
-}
-
-impl TrieScan for Patricia {
-    fn scan(
-        &self,
-        from: &[u8],
-        to: Bound<&[u8]>,
-        enough: usize,
-        entries: &mut Vec<(KeyBytes, u64)>,
-    ) -> Result<Option<KeyBytes>> {
-        let _pinned = self.frame.pool.pin();
-        let before = entries.len();
-        self.frame.retry_conflicts(|| {
-            entries.truncate(before);
-            self.try_scan(from, &mut ScanBatch::new(to, enough, entries))
         })
     }
 }
