@@ -3,6 +3,7 @@
 use crate::catalog::view::Source;
 use crate::parser::refusals;
 use crate::planner::bounded_functions;
+use crate::planner::counts::CountedRows;
 use crate::planner::formatted;
 use crate::planner::join_using;
 use crate::planner::key_filters::KeyFilters;
@@ -158,6 +159,7 @@ pub(crate) fn context(
         .with_physical_optimizer_rule(Arc::new(IndexOrder))
         .with_physical_optimizer_rule(Arc::new(LookupJoins))
         .with_physical_optimizer_rule(Arc::new(KeyFilters))
+        .with_physical_optimizer_rule(Arc::new(CountedRows))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     let context = SessionContext::new_with_state(builder.build());

@@ -10,6 +10,7 @@ pub(crate) mod bounded_functions;
 pub(crate) mod cacheability;
 pub(crate) mod context;
 pub(crate) mod costs;
+pub(crate) mod counts;
 pub(crate) mod describe;
 pub(crate) mod explain;
 pub(crate) mod fast_path;

@@ -3,6 +3,7 @@
 
 mod advice;
 mod copy;
+mod counts;
 mod elf;
 mod files;
 mod generic_plans;

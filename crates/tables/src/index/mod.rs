@@ -72,6 +72,7 @@ impl Index {
         state: Result<Arc<State>, String>,
         readable_from: Timestamp,
     ) -> Arc<Index> {
+        state.iter().for_each(|state| state.leave_uncounted());
         Arc::new(Index { definition, id, state, readable_from: AtomicTimestamp::new(readable_from) })
     }
 

@@ -340,6 +340,36 @@ impl Table {
         Cursor::new(this, range)
     }
 
+    /// Number of rows that a transaction sees, if it is known without reading them: of a table by rows, which the
+    /// transaction has not written. It counts as a read of all rows.
+    pub fn known_rows(&self, tx: &Transaction) -> Result<Option<u64>> {
+        self.check_readable(tx)?;
+        if self.counts_rows() { Ok(tx.live_keys(&self.state)?) } else { Ok(None) }
+    }
+
+    /// Returns true if [`Table::known_rows`] is the number of rows for a transaction, or will be once it is told.
+    pub fn may_count(&self, tx: &Transaction) -> bool {
+        self.counts_rows() && tx.may_count(&self.state)
+    }
+
+    /// Tells the number of rows that a transaction has found, which has read all of them, and [might count](Table::may_count)
+    /// them when it began to.
+    pub fn tell_rows(&self, tx: &Transaction, rows: u64) {
+        if self.counts_rows() {
+            tx.tell_live_keys(&self.state, rows);
+        }
+    }
+
+    /// Number of rows after all commits, if it is known without reading them; for estimates.
+    pub fn newest_rows(&self) -> Option<u64> {
+        if self.counts_rows() { self.state.newest_live_keys() } else { None }
+    }
+
+    /// Returns true if commits count its rows: each key of its state is a row, and each row a key.
+    pub fn counts_rows(&self) -> bool {
+        self.columns().is_none() && !self.has_pages()
+    }
+
     /// Estimates the number of rows, deleted ones included that are not reclaimed yet. Cost: some inner
     /// nodes.
     pub fn estimated_rows(&self) -> u64 {

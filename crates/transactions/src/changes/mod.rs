@@ -130,6 +130,8 @@ impl ChangeLog {
     /// `retention`: least time that changes are retained; none: for ever.
     pub fn open(state: Arc<State>, retention: Option<Duration>) -> Arc<ChangeLog> {
         assert_eq!(state.width(), ChangeLog::KEY_WIDTH, "keys of a log are a timestamp and a number");
+        // Its keys come beside the steps of a commit.
+        state.leave_uncounted();
         Arc::new(ChangeLog {
             state,
             retention_ns: AtomicU64::new(nanoseconds(retention)),

@@ -6,7 +6,7 @@
 
 use crate::commit::{Commit, complete};
 use crate::context::StateContext;
-use crate::load::{Load, StateLoad};
+use crate::load::Load;
 use crate::points::{COMMIT_ANNOUNCED, LOADED_STATES_TOGETHER};
 use crate::visibility::in_flight::CommitsInFlight;
 use crate::visibility::snapshot::{Class, Snapshot};
@@ -51,9 +51,11 @@ pub(crate) fn commit_load(
         Ok(publication.publish()?)
     })?;
     assert!(is_published, "no other commit into a group that is held moves its LastCTS");
-    for (state, content) in load.states.iter().map(StateLoad::state).zip(contents) {
+    for (load, content) in load.states.iter().zip(contents) {
+        let state = load.state();
         // Before readers find the first row.
         state.set_loaded(cts);
+        state.live.note(cts, load.keys() as i64);
         state.index.use_content(content);
     }
     drop(held);

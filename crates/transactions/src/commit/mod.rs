@@ -169,7 +169,7 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         context.check_accepts_commits()?;
         reads.map_or(Ok(()), |reads| reads.validate(snapshot))?;
         let planned = plan(snapshot, writes, &context.active, context.options());
-        let Some(steps) = planned? else { continue };
+        let Some(mut steps) = planned? else { continue };
         if steps.keys.is_empty() {
             let cts = timestamp_of_empty_commit(context, &groups, snapshot)?;
             context.validation_sets.validate(request.validated)?;
@@ -179,9 +179,12 @@ pub(crate) fn commit(context: &StateContext, request: &Request<'_>) -> Result<Co
         let room = context.directory.list_room(context.pool(), groups.len())?;
         let is_durable = durability.is_some();
         let execution = Execution { context, pool: context.pool(), groups: &groups, is_durable, disk };
+        let live = std::mem::take(&mut steps.live);
         let stamp = execution.run(slot, steps, room, request, declarable)?;
-        drop(locks);
         let cts = stamp.cts();
+        // It is complete, and no snapshot sees it yet.
+        live.iter().for_each(|(state, added)| state.live.note(cts, *added));
+        drop(locks);
         assert!(cts > snapshot.none_above(), "commit timestamps lie above every snapshot");
         complete(context, stamp, durability)?;
         if logs_changes(writes) {
@@ -248,10 +251,10 @@ struct Execution<'c> {
 
 impl<'c> Execution<'c> {
     /// Runs all phases; returns a complete commit. An error leaves nothing that counts, now or after a crash.
-    fn run(
+    fn run<'a>(
         &self,
         slot: usize,
-        steps: Steps<'_, '_>,
+        steps: Steps<'a, 'a>,
         room: ListRoom<'_>,
         request: &Request<'_>,
         declarable: bool,
@@ -377,7 +380,7 @@ impl<'c> Execution<'c> {
     }
 
     /// Phases 1 to 3.
-    fn write_all(&self, cts: Timestamp, steps: Steps<'_, '_>) -> Result<()> {
+    fn write_all<'a>(&self, cts: Timestamp, steps: Steps<'a, 'a>) -> Result<()> {
         self.clear_dead(&steps.keys);
         not_yet(LAST_CTS_AFTER_VERSIONS, || self.set_last_cts_to(cts))?;
         interleave::point();

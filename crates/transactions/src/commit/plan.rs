@@ -19,6 +19,7 @@ use crate::{Error, Protocol, Result, Timestamp};
 use entresol_memory::order;
 use entresol_memory::{PoolOffset, Reservation};
 use entresol_structures::{KeyBytes, OrderedIndex};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Number of keys that are looked up together.
@@ -66,6 +67,24 @@ pub(crate) struct Steps<'a, 'p> {
     pub(crate) endings: Vec<EndedVersion<'p>>,
     /// Parts of change logs: those of one log in a row.
     pub(crate) appends: Vec<Append<'p>>,
+    /// Keys that get a value, less those that lose it, of each counted state in a row.
+    pub(crate) live: SmallVec<[(&'a State, i64); 2]>,
+}
+
+impl<'a> Steps<'a, '_> {
+    /// Counts the keys that the steps of a state behind the first `planned` add or delete.
+    #[inline]
+    fn count_live(&mut self, state: &'a State, planned: usize) {
+        if !state.live.is_counted() {
+            return;
+        }
+        let added: i64 = self.keys[planned..].iter().map(keys_added_by).sum();
+        match self.live.last_mut() {
+            _ if added == 0 => (),
+            Some((of, sum)) if std::ptr::eq(*of, state) => *sum += added,
+            _ => self.live.push((state, added)),
+        }
+    }
 }
 
 impl Steps<'_, '_> {
@@ -123,8 +142,12 @@ pub(crate) fn plan<'a>(
 ) -> Result<Option<Steps<'a, 'a>>> {
     let snapshots = &active.snapshots();
     let planner = Planner { snapshot, snapshots, newest_only: snapshots.newest_only(), active, options };
-    let mut steps =
-        Steps { keys: Vec::with_capacity(writes.keys()), endings: Vec::new(), appends: Vec::new() };
+    let mut steps = Steps {
+        keys: Vec::with_capacity(writes.keys()),
+        endings: Vec::new(),
+        appends: Vec::new(),
+        live: SmallVec::new(),
+    };
     // Before any error about dropped states: a writer that was refused may have written one of them for good
     // reason.
     for writes in writes.states.values() {
@@ -139,6 +162,16 @@ pub(crate) fn plan<'a>(
 /// Time, in nanoseconds, in which a key must have got fewer versions than a small object holds for its object
 /// to be made small again: one that is written all the time would grow again at once.
 pub(crate) const CALM_NS: u64 = 1_000_000_000;
+
+/// Keys that get a value by a step, less those that lose it. Chains of versions are not counted.
+fn keys_added_by(step: &Step<'_, '_>) -> i64 {
+    match step {
+        Step::Update { superseded: None, .. } | Step::Build { replaced: None, .. } => 1,
+        Step::Build { replaced: Some(replaced), .. } => i64::from(replaced.1.current.is_none()),
+        Step::Delete { .. } => -1,
+        Step::Update { superseded: Some(_), .. } | Step::Chain { .. } => 0,
+    }
+}
 
 /// The version that a step ends.
 fn ended_by<'p>(state: &'p State, step: &Step<'_, 'p>) -> Option<VersionLocation<'p>> {
@@ -216,6 +249,7 @@ impl Planner<'_> {
                 {
                     return Ok(PlanOutcome::TooManyVersions);
                 }
+                steps.count_live(state, planned);
                 let history = state.history();
                 if let [step] = &steps.keys[planned..]
                     && (history.is_some() || state.logs_changes())

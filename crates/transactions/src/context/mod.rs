@@ -17,6 +17,7 @@
 pub(crate) mod check;
 pub(crate) mod directory;
 pub(crate) mod group;
+pub(crate) mod live_keys;
 pub(crate) mod placement;
 pub(crate) mod state;
 

@@ -8,6 +8,7 @@
 use crate::changes::ChangeLog;
 use crate::context::directory::StateEntry;
 use crate::context::group::Group;
+use crate::context::live_keys::LiveKeys;
 use crate::context::placement::PoolRole;
 use crate::history::{History, HistoryBounds};
 use crate::mvcc::chain::Chain;
@@ -66,6 +67,8 @@ pub struct State {
     /// Log of its changes, if it has one. Changed with the group held.
     change_log: RwLock<Option<Arc<ChangeLog>>>,
     logs_changes: AtomicBool,
+    /// Number of its keys that have a value.
+    pub(crate) live: LiveKeys,
     /// Set if its values lie over others.
     pub(crate) is_overlay: AtomicBool,
     /// Set if its writers do the work of the context before they commit.
@@ -133,6 +136,7 @@ impl State {
             keeps_history: AtomicBool::new(false),
             change_log: RwLock::new(None),
             logs_changes: AtomicBool::new(false),
+            live: LiveKeys::default(),
             is_overlay: AtomicBool::new(false),
             watched: AtomicBool::new(false),
         }))

@@ -72,7 +72,7 @@ impl StateLoad {
         &self.state
     }
 
-    pub(super) fn keys(&self) -> usize {
+    pub(crate) fn keys(&self) -> usize {
         self.keys
     }
 

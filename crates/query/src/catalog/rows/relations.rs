@@ -382,7 +382,8 @@ pub(crate) fn user_tables(view: &View) -> DFResult<Rows> {
         let analyzed = table.analyzed();
         // Scans are not counted here, nor dead rows.
         row.extend([Cell::Null, Cell::Null]);
-        row.push(analyzed.as_ref().map(|analyzed| analyzed.rows as i64).into());
+        let of_sample = || analyzed.as_ref().map(|analyzed| analyzed.rows as i64);
+        row.push(table.newest_rows().map(u64::cast_signed).or_else(of_sample).into());
         row.extend([Cell::Null, Cell::Null]);
         row.push(analyzed.as_ref().map(|analyzed| analyzed.analyzed_at).into());
         row

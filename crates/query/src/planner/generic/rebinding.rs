@@ -1,6 +1,7 @@
 //! Rebinding: a fresh copy of a generic plan for one run, with its transaction, values and cancellation.
 
 use crate::error::Result;
+use crate::planner::counts::CountedRowsExec;
 use crate::planner::lookup::LookupJoinExec;
 use crate::planner::rules::barriers::Barrier;
 use crate::planner::running_query::RunningQuery;
@@ -42,6 +43,7 @@ pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>) -> DFResult<bool> {
 fn begins_anew(node: &dyn ExecutionPlan) -> bool {
     node.downcast_ref::<EntresolScan>().is_some_and(EntresolScan::is_rebindable)
         || node.is::<Barrier>()
+        || node.is::<CountedRowsExec>()
         || node.is::<FilterExec>()
         || node.is::<ProjectionExec>()
         || node.is::<AggregateExec>()

@@ -193,6 +193,16 @@ impl EntresolScan {
         &self.access
     }
 
+    /// Transaction that it reads in; none in the template of a generic plan.
+    pub(crate) fn transaction(&self) -> Option<&Arc<Transaction>> {
+        self.transaction.as_ref()
+    }
+
+    /// Returns true if it returns all rows of now.
+    pub(crate) fn reads_all(&self) -> bool {
+        self.access == Access::Full && self.limit.is_none() && self.reads_present()
+    }
+
     /// Positions of the table's columns, in output order.
     pub(crate) fn projection(&self) -> &[usize] {
         &self.projection
@@ -264,7 +274,7 @@ fn estimated_rows(table: &Table, access: &Access) -> usize {
     let rows = match access {
         Access::Point(_) => Ok(1),
         Access::Keys(keys) => Ok(keys.len() as u64),
-        Access::Full => Ok(table.estimated_rows()),
+        Access::Full => Ok(table.newest_rows().unwrap_or_else(|| table.estimated_rows())),
         Access::Ranges(_) => table.estimated_rows_within(&access.scan_ranges()),
         Access::Index { name, within } => match table.index(name) {
             Some(index) => table.estimated_index_rows(index, &within.index_bounds()),

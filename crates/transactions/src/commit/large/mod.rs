@@ -132,11 +132,11 @@ impl<'c> Execution<'c> {
     }
 
     /// Runs all phases; returns a complete commit. An error leaves nothing that counts, now or after a crash.
-    pub(super) fn run_declared(
+    pub(super) fn run_declared<'a>(
         &self,
         declaration: &Declaration,
         stamp: CommitStamp<'c>,
-        steps: Steps<'_, '_>,
+        steps: Steps<'a, 'a>,
         writes: &WriteSet,
     ) -> Result<CommitStamp<'c>> {
         let cts = stamp.cts();

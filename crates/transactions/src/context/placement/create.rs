@@ -55,6 +55,7 @@ impl StateContext {
         }
         let state =
             State::open(self.pools.of(pool)?, (&entry, hot), group, &self.old_versions, &self.reclaim)?;
+        state.live.begin();
         self.adopt(&state);
         Ok(state)
     }
