@@ -1,5 +1,4 @@
-//! Processor time of a tumbling aggregate whose groups are stored as rows, or in pages, in turns; and the time in which a
-//! topology with that state starts and commits its first transaction.
+//! Processor time of a tumbling aggregate whose groups are stored as rows, or in pages, in turns.
 //!
 //! `cargo run --example state_forms -- [groups] [tuples] [tuples of a transaction] [rounds]`
 
@@ -95,40 +94,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 work.tuples as f64 / begin.elapsed().as_secs_f64() / 1e6,
             );
         }
-    }
-    resume(&work)
-}
-
-/// Starts over a window that has all groups, which is not closed.
-fn resume(work: &Work) -> Result<(), Box<dyn std::error::Error>> {
-    for form in [StateForm::Rows, StateForm::Pages] {
-        let directory = tempfile::TempDir::new()?;
-        let catalog = open(directory.path())?;
-        let forever = Duration::from_secs(1 << 30);
-        let first = Work { tuples: u64::MAX, every: work.groups as usize, ..*work };
-        let next = Work { tuples: u64::MAX, ..*work };
-        let running = topology(&catalog, (&first, Some(form)), forever).build()?.start()?;
-        while running.progress().snapshot().tuples < work.groups {
-            std::thread::sleep(Duration::from_millis(1));
-        }
-        running.stop();
-        running.join()?;
-        catalog.context().pool().sync()?;
-        drop(catalog);
-        let catalog = open(directory.path())?;
-        let topology = topology(&catalog, (&next, Some(form)), forever).build()?;
-        let (begin, processor) = (Instant::now(), processor_s());
-        let running = topology.start()?;
-        while running.progress().snapshot().transactions == 0 {
-            std::thread::sleep(Duration::from_micros(100));
-        }
-        let (elapsed, processor) = (begin.elapsed(), processor_s() - processor);
-        running.stop();
-        running.join()?;
-        println!(
-            "resumed with {} groups in {form:?}: {elapsed:.1?}, {processor:.2} s of processor",
-            work.groups
-        );
     }
     Ok(())
 }

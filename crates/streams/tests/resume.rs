@@ -208,6 +208,29 @@ fn a_topology_resumes_without_reading_its_groups() {
     }
 }
 
+/// A window with so many groups that none is read at the start.
+#[test]
+fn groups_of_a_very_large_window_are_looked_up() {
+    const GROUPS: u64 = 180_000;
+    let mut random = Random(seed());
+    let mut few = |tuples: usize, end: Punctuation| -> Sent {
+        let mut one = || {
+            let second = 1_000_000 + random.below(1000) as i64;
+            group_reading(&mut random, GROUPS + 1000, second)
+        };
+        ((0..tuples).map(|_| one()).collect(), end)
+    };
+    let runs = vec![
+        all_groups(GROUPS),
+        vec![few(300, Punctuation::Abort), few(500, Punctuation::Commit), few(50, Punctuation::Commit)],
+        vec![few(10, Punctuation::Commit)],
+    ];
+    let expected = expected(&runs, &short());
+    for settings in [&[(1, usize::MAX, None)][..], &[PAGES, (1, usize::MAX, None), (3, usize::MAX, None)]] {
+        compare(&runs, settings, &short(), &expected);
+    }
+}
+
 #[test]
 fn aborts_undo_groups_windows_and_what_has_left_memory() {
     let mut random = Random(seed());

@@ -2,8 +2,9 @@
 //! abort.
 //!
 //! - A topology that starts looks for the windows that have rows, one descent for each, and reads the first
-//!   [`LOADED_ROWS_MAX`] rows. So it resumes in a time that does not depend on the number of groups. Groups that are not in
-//!   DRAM are looked up when tuples of them come, and all are read when their window closes.
+//!   [`LOADED_ROWS_MAX`] rows, of a window that has far more of them none. So it resumes in a time that does not depend on the
+//!   number of groups. Groups that are not in DRAM are looked up when tuples of them come, and all are read when their window
+//!   closes.
 //! - An abort makes the groups stale that the transaction has changed ([`super::open_window`]); the next transaction looks
 //!   them up again. A window of which groups have left DRAM, or that was removed, in that transaction is opened anew.
 //! - Groups that are in DRAM, and not stale, are never read again.
@@ -25,6 +26,9 @@ use std::sync::Arc;
 pub(super) const LOAD_ROWS: usize = 8192;
 /// Maximum of rows that are read when a topology starts, or behind an abort.
 const LOADED_ROWS_MAX: usize = 1 << 15;
+/// Rows of a window, for each that there is room for, beyond which none are read when it is opened: most tuples would be of groups
+/// that have to be looked up all the same.
+const ROWS_OF_ROOM_MAX: u64 = 4;
 
 impl WindowState {
     /// Reads what must be in DRAM, or known to be in the table. Must come before every other use in a transaction.
@@ -76,6 +80,9 @@ impl WindowState {
         // Any group may be in a page, whatever the last one is in.
         let form = if has_pages { StoredForm::Unknown } else { StoredForm::Rows };
         self.open_window(start)?.form = form;
+        if self.table.estimated_rows_within(&[prefix(start)])? > *room as u64 * ROWS_OF_ROOM_MAX {
+            return self.forget(start);
+        }
         let read = self.read(epoch, start, |state, batch, rows| {
             *room = room.saturating_sub(batch);
             let fits = state.groups + rows.num_rows() <= state.groups_max && state.try_reserve(1).is_ok();
