@@ -40,7 +40,7 @@ pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) ->
     Err(Error::coded("2BP01", message))
 }
 
-/// Refuses a statement that would take all roles away at once: without any, whoever connects could do everything.
+/// Refuses a statement that would take all roles away at once: without any, every client could do everything.
 pub(crate) fn check_roles(table: &Table, action: &str) -> Result<()> {
     let name = table.name();
     if name != ROLES_TABLE && name != GRANTS_TABLE {

@@ -149,8 +149,8 @@ impl CountedRowsExec {
         let Some(scan) = counted_scan(&self.aggregate) else { return "read" };
         match scan.transaction() {
             Some(transaction) if !scan.table().may_count(transaction) => "read",
-            _ if scan.table().newest_rows().is_some() => "kept by commits",
-            _ => "read, and kept from then on",
+            _ if scan.table().newest_rows().is_some() => "of commits",
+            _ => "read, and remembered from then on",
         }
     }
 }

@@ -155,9 +155,9 @@ async fn rows_are_read_once_behind_a_restart_and_known_behind_a_load() {
     for _ in 0..2 {
         let mut session = database.session();
         let sql = "SELECT count(*) FROM t";
-        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("read, and kept from then on"));
+        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("read, and remembered from then on"));
         assert!(!is_known(&mut session).await, "it was not counted in this run");
-        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("kept by commits"));
+        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("of commits"));
         assert!(is_known(&mut session).await);
         assert_eq!(count(&mut session).await, "39990");
         run(&mut session, "INSERT INTO t VALUES (100000, 1), (100001, 2)").await;
@@ -218,7 +218,7 @@ async fn only_rows_are_counted() {
         ("SELECT count(*) FROM t HAVING count(*) > 100", ""),
     ];
     for (sql, expected) in counted {
-        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("kept by commits"), "{sql}");
+        assert_eq!(origin(&mut session, sql).await.as_deref(), Some("of commits"), "{sql}");
         assert_eq!(one(&mut session, sql).await, expected, "{sql}");
     }
     let others = [
