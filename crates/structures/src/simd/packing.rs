@@ -75,8 +75,9 @@ fn unpack_by_eight(words: &[[u32; LANES]], bits: u32, out: &mut [u32; CHUNK_VALU
             if is_split {
                 unpacked = _mm256_or_si256(unpacked, _mm256_sll_epi32(load(high), up));
             }
+            let values = _mm256_and_si256(unpacked, mask);
             // SAFETY: writes the 32 bytes of an array.
-            unsafe { _mm256_storeu_si256(eight.as_mut_ptr().cast(), _mm256_and_si256(unpacked, mask)) };
+            unsafe { _mm256_storeu_si256(eight.as_mut_ptr().cast(), values) };
         }
     }
 }
@@ -101,8 +102,9 @@ fn unpack_by_sixteen(words: &[[u32; LANES]], bits: u32, out: &mut [u32; CHUNK_VA
             if is_split {
                 unpacked = _mm512_or_si512(unpacked, _mm512_sll_epi32(load(high), up));
             }
+            let values = _mm512_and_si512(unpacked, mask);
             // SAFETY: writes the 64 bytes of an array.
-            unsafe { _mm512_storeu_si512(sixteen.as_mut_ptr().cast(), _mm512_and_si512(unpacked, mask)) };
+            unsafe { _mm512_storeu_si512(sixteen.as_mut_ptr().cast(), values) };
         }
     }
 }

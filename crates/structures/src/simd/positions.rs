@@ -76,14 +76,12 @@ pub fn append_positions_in(values: &[u32], set: &BitSet<'_>, first: u32, out: &m
     #[cfg(target_arch = "x86_64")]
     if super::compares_lines() && set.bits <= u64::from(u32::MAX) {
         let Some(bounds) = set.bounds() else { return 0 };
-        // SAFETY: the processor has AVX-512 (just asked); values within the bounds have a bit.
-        return unsafe {
-            if set.bits <= REGISTER_BITS {
-                wide::append_in_registers(values, set, bounds, first, out)
-            } else {
-                wide::append_in_memory(values, set, bounds, first, out)
-            }
-        };
+        if set.bits <= REGISTER_BITS {
+            // SAFETY: the processor has AVX-512 (just asked).
+            return unsafe { wide::append_in_registers(values, set, bounds, first, out) };
+        }
+        // SAFETY: as above; values within the bounds have a bit.
+        return unsafe { wide::append_in_memory(values, set, bounds, first, out) };
     }
     append_one_by_one(values, first, out, |value| set.contains(value))
 }

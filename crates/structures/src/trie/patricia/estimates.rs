@@ -51,7 +51,7 @@ impl Patricia {
         while level.len() < wanted && level.iter().any(|word| is_inner(*word)) {
             let below = |word: u64| {
                 let children = if is_inner(word) { self.children(word) } else { None };
-                children.map_or_else(|| [word, 0], |children| children).into_iter().filter(|word| *word != 0)
+                children.unwrap_or([word, 0]).into_iter().filter(|word| *word != 0)
             };
             let next: Vec<u64> = level.iter().flat_map(|word| below(*word)).collect();
             if next.len() == level.len() {

@@ -95,6 +95,9 @@ impl PathStep {
     }
 }
 
+/// Maker of the value of a new key, in the publication that adds it.
+type ValueMaker<'v, 'p> = &'v mut dyn FnMut(&mut Publication<'p>) -> u64;
+
 type Path = SmallVec<[PathStep; 24]>;
 
 /// Returns a bit of a key by its number.
@@ -279,7 +282,7 @@ impl Patricia {
         &'p self,
         key: &[u8],
         with: Publication<'p>,
-        value: &mut dyn FnMut(&mut Publication<'p>) -> u64,
+        value: ValueMaker<'_, 'p>,
     ) -> Result<Inserted> {
         check_carried(key, &with)?;
         let _pinned = self.frame.pool.pin();
@@ -318,7 +321,7 @@ impl Patricia {
         &'p self,
         held: &mut LatchSet<'p>,
         (step, differs): (PathStep, Option<u64>),
-        (key, value): (&[u8], &mut dyn FnMut(&mut Publication<'p>) -> u64),
+        (key, value): (&[u8], ValueMaker<'_, 'p>),
         with: &mut Option<Publication<'p>>,
     ) -> Attempt<Inserted> {
         let (frame, pool) = (&self.frame, &self.frame.pool);
