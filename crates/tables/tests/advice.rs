@@ -321,7 +321,9 @@ fn the_layout_auto_goes_back_only_where_that_spares_more() {
 fn columns_cost_the_same_whether_rows_are_clustered_or_not() {
     let predicted = |catalog: &Catalog| {
         let table = catalog.table("t").unwrap();
-        let statistics = TableStatistics::of(&table, &catalog.begin().unwrap()).unwrap();
+        let mut statistics = TableStatistics::of(&table, &catalog.begin().unwrap()).unwrap();
+        // The bandwidth of storage is measured, by each of the catalogs for itself.
+        statistics.storage = None;
         let dimensions = Vec::new();
         let design = Design { layout: TableLayout::Columns, dimensions, ..Design::of(&table) };
         // Columns in no order, and one that ascends with the key.

@@ -139,8 +139,7 @@ fn restored(of: &Stream, sessions: &Stream, place: impl Fn(usize) -> Option<usiz
 /// Results whose key is their groups with one of the edges.
 fn by_an_edge(mut results: Flow, is_edge: impl Fn(usize) -> bool) -> Flow {
     if let Some(replaced) = &mut results.replaced {
-        let (edges, groups) =
-            replaced.partition.drain(..).partition(|group| group.is_some_and(|group| is_edge(group)));
+        let (edges, groups) = replaced.partition.drain(..).partition(|group| group.is_some_and(&is_edge));
         (replaced.one_of, replaced.partition) = (edges, groups);
     }
     results

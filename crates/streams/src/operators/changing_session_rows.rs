@@ -183,7 +183,7 @@ mod tests {
                 hashed.settle(RowCount::abort);
                 sum = before;
                 times.clear();
-                sum.iter().for_each(|((time, _), count)| drop(times.insert(*time, *count)));
+                times.extend(sum.iter().map(|((time, _), count)| (*time, *count)));
             }
         }
         assert!(!sum.is_empty());

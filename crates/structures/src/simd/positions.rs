@@ -269,7 +269,7 @@ mod tests {
         for bits in [0, 1, 63, 64, 1000, 2047, 2048, 2049, 70_000] {
             let mut words = vec![0_u64; bits as usize / 64 + 1];
             (0..bits)
-                .filter(|_| numbers.next() % 3 == 0)
+                .filter(|_| numbers.next().is_multiple_of(3))
                 .for_each(|bit| words[bit as usize / 64] |= 1 << (bit % 64));
             let far = u64::from(u32::MAX);
             for shift in [0, 1, 700, 3_000, far, far + 9, 1 << 40] {
