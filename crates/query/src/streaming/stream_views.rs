@@ -5,8 +5,8 @@
 //!   CREATE VIEW w AS SELECT ... FROM places      ─▶ a view of tables, as ever
 //! ```
 //!
-//! What FROM names decides. Topologies read it as if its text stood in them; it has no rows of its own, and a query of it is
-//! refused with that reason. DROP VIEW drops it, alone or beside views of tables.
+//! The names in FROM decide. Topologies read it as if its text stood in them; it has no rows of its own, and a query of it
+//! is refused with that reason. DROP VIEW drops it, alone or beside views of tables.
 
 use crate::ddl::stored_topologies;
 use crate::ddl::views::check_clauses;

@@ -7,6 +7,7 @@ use crate::btree::{BTree, Placement};
 use crate::error::Result;
 use crate::fptree::TreeStats;
 use crate::key::{KeyBytes, PairKey, TreeKey, WordKey};
+use crate::lsm::PooledLsmTree;
 use crate::node::{FixedKey, Layout};
 use crate::range::Scan;
 use crate::skiplist::{Content, SkipList, Towers};
@@ -139,163 +140,93 @@ pub(super) trait FixedIndex: Scan + Send + Sync {
     ) -> Result<()>;
 }
 
-impl<K: FixedKey, L: Layout, I: Layout, P: Placement> FixedIndex for BTree<K, L, I, P> {
-    fn get(&self, key: K) -> Result<Option<u64>> {
-        BTree::get(self, key)
-    }
+/// Implements the interface by the structure's own functions of the same names.
+macro_rules! fixed_index {
+    ($index:ident<K $(, $parameter:ident: $bound:ident)*>) => {
+        impl<K: FixedKey $(, $parameter: $bound)*> FixedIndex for $index<K $(, $parameter)*> {
+            fn get(&self, key: K) -> Result<Option<u64>> {
+                $index::get(self, key)
+            }
 
-    fn get_many(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
-        BTree::get_many(self, keys, values)
-    }
+            fn get_many(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
+                $index::get_many(self, keys, values)
+            }
 
-    fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
-        BTree::insert(self, key, value, with)
-    }
+            fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
+                $index::insert(self, key, value, with)
+            }
 
-    fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
-        BTree::update(self, key, value, with)
-    }
+            fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
+                $index::update(self, key, value, with)
+            }
 
-    fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
-        BTree::remove(self, key, with)
-    }
+            fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
+                $index::remove(self, key, with)
+            }
 
-    fn insert_many<'p>(
-        &'p self,
-        keys: &[K],
-        carried: &mut dyn FnMut(usize, &mut Publication<'p>) -> u64,
-        existing: &mut dyn FnMut(usize, u64),
-    ) -> Result<()> {
-        BTree::insert_many(self, keys, carried, existing)
-    }
+            fn insert_many<'p>(
+                &'p self,
+                keys: &[K],
+                carried: &mut dyn FnMut(usize, &mut Publication<'p>) -> u64,
+                existing: &mut dyn FnMut(usize, u64),
+            ) -> Result<()> {
+                $index::insert_many(self, keys, carried, existing)
+            }
 
-    fn apply_many(&self, changes: &[(K, Change)], before: &mut Vec<Option<u64>>) -> Result<()> {
-        BTree::apply_many(self, changes, before)
-    }
+            fn apply_many(&self, changes: &[(K, Change)], before: &mut Vec<Option<u64>>) -> Result<()> {
+                $index::apply_many(self, changes, before)
+            }
 
-    fn split_points(&self, wanted: usize) -> Vec<K> {
-        BTree::split_points(self, wanted)
-    }
+            fn split_points(&self, wanted: usize) -> Vec<K> {
+                $index::split_points(self, wanted)
+            }
 
-    fn estimated_keys(&self) -> u64 {
-        BTree::estimated_keys(self)
-    }
+            fn estimated_keys(&self) -> u64 {
+                $index::estimated_keys(self)
+            }
 
-    fn estimated_share_below(&self, key: K) -> f64 {
-        BTree::estimated_share_below(self, key)
-    }
+            fn estimated_share_below(&self, key: K) -> f64 {
+                $index::estimated_share_below(self, key)
+            }
 
-    fn usual_leaf_keys(&self) -> u64 {
-        BTree::usual_leaf_keys(self)
-    }
+            fn usual_leaf_keys(&self) -> u64 {
+                $index::usual_leaf_keys(self)
+            }
 
-    fn note(&self) -> u64 {
-        BTree::note(self)
-    }
+            fn note(&self) -> u64 {
+                $index::note(self)
+            }
 
-    fn pool(&self) -> &Pool {
-        BTree::pool(self)
-    }
+            fn pool(&self) -> &Pool {
+                $index::pool(self)
+            }
 
-    fn set_note(&self, number: u64) {
-        BTree::set_note(self, number);
-    }
+            fn set_note(&self, number: u64) {
+                $index::set_note(self, number);
+            }
 
-    fn sizes(&self) -> TreeStats {
-        BTree::sizes(self)
-    }
+            fn sizes(&self) -> TreeStats {
+                $index::sizes(self)
+            }
 
-    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
-        BTree::check(self, object)
-    }
+            fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
+                $index::check(self, object)
+            }
 
-    fn check_damaged(
-        &self,
-        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
-        entry: &mut dyn FnMut(K, u64),
-    ) -> Result<()> {
-        BTree::check_damaged(self, claim, entry)
-    }
+            fn check_damaged(
+                &self,
+                claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
+                entry: &mut dyn FnMut(K, u64),
+            ) -> Result<()> {
+                $index::check_damaged(self, claim, entry)
+            }
+        }
+    };
 }
 
-impl<K: FixedKey, C: Content, T: Towers> FixedIndex for SkipList<K, C, T> {
-    fn get(&self, key: K) -> Result<Option<u64>> {
-        SkipList::get(self, key)
-    }
-
-    fn get_many(&self, keys: &[K], values: &mut Vec<Option<u64>>) -> Result<()> {
-        SkipList::get_many(self, keys, values)
-    }
-
-    fn insert<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Inserted> {
-        SkipList::insert(self, key, value, with)
-    }
-
-    fn update<'p>(&'p self, key: K, value: u64, with: Publication<'p>) -> Result<Option<u64>> {
-        SkipList::update(self, key, value, with)
-    }
-
-    fn remove<'p>(&'p self, key: K, with: Publication<'p>) -> Result<Option<u64>> {
-        SkipList::remove(self, key, with)
-    }
-
-    fn insert_many<'p>(
-        &'p self,
-        keys: &[K],
-        carried: &mut dyn FnMut(usize, &mut Publication<'p>) -> u64,
-        existing: &mut dyn FnMut(usize, u64),
-    ) -> Result<()> {
-        SkipList::insert_many(self, keys, carried, existing)
-    }
-
-    fn apply_many(&self, changes: &[(K, Change)], before: &mut Vec<Option<u64>>) -> Result<()> {
-        SkipList::apply_many(self, changes, before)
-    }
-
-    fn split_points(&self, wanted: usize) -> Vec<K> {
-        SkipList::split_points(self, wanted)
-    }
-
-    fn estimated_keys(&self) -> u64 {
-        SkipList::estimated_keys(self)
-    }
-
-    fn estimated_share_below(&self, key: K) -> f64 {
-        SkipList::estimated_share_below(self, key)
-    }
-
-    fn usual_leaf_keys(&self) -> u64 {
-        SkipList::usual_leaf_keys(self)
-    }
-
-    fn note(&self) -> u64 {
-        SkipList::note(self)
-    }
-
-    fn pool(&self) -> &Pool {
-        SkipList::pool(self)
-    }
-
-    fn set_note(&self, number: u64) {
-        SkipList::set_note(self, number);
-    }
-
-    fn sizes(&self) -> TreeStats {
-        SkipList::sizes(self)
-    }
-
-    fn check(&self, object: &mut dyn FnMut(PoolOffset)) -> Result<()> {
-        SkipList::check(self, object)
-    }
-
-    fn check_damaged(
-        &self,
-        claim: &mut dyn FnMut(PoolOffset, u64) -> Claim,
-        entry: &mut dyn FnMut(K, u64),
-    ) -> Result<()> {
-        SkipList::check_damaged(self, claim, entry)
-    }
-}
+fixed_index!(BTree<K, L: Layout, I: Layout, P: Placement>);
+fixed_index!(SkipList<K, C: Content, T: Towers>);
+fixed_index!(PooledLsmTree<K>);
 
 /// A [`FixedIndex`] with byte keys; the methods are those of [`super::OrderedIndex`].
 pub(super) trait ByteIndex: Send + Sync {

@@ -2,7 +2,6 @@
 //! ([`IndexStructure`]).
 
 mod by_bytes;
-mod by_lsm;
 mod by_trie;
 mod designs;
 mod hot;

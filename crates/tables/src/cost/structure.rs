@@ -128,7 +128,7 @@ struct StructureWork {
 
 /// Work of each structure. Lines and waits are those of modelled Optane with caches as much smaller as the table is; the
 /// processor's are estimates from a run at the small size, of a loaded machine, but for inserts, which are not measured.
-/// Those of `lsm` and `patricia` are estimates from the lines that their nodes have: `USING auto` does not take them.
+/// Figures of `lsm` and `patricia` are estimates from the lines that their nodes have: `USING auto` does not take them.
 const STRUCTURE_WORK: [StructureWork; 9] = [
     StructureWork {
         structure: IndexStructure::FpTree,

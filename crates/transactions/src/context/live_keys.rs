@@ -8,7 +8,7 @@
 //!   becomes visible apart from the others ([`crate::visibility::snapshot`]), so the greatest of them is known by class.
 //! - The count is known from the creation of the state on; behind a restart once a reader has counted all keys.
 //!
-//! It is volatile: a crash leaves nothing of it. Memory: [`COMMITS_NOTED_MAX`] commits of 16 bytes a state. A snapshot that is
+//! The count is volatile: a crash leaves nothing of it. Memory: [`COMMITS_NOTED_MAX`] commits of 16 bytes a state. A snapshot that is
 //! older than these is given no count, and reads.
 
 use crate::context::state::State;

@@ -63,59 +63,69 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
                 return;
             }
             *name = ObjectName::from(vec![Ident::new(&function)]);
-            let constant = arguments.args.iter().all(|argument| {
-                let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { return false };
-                match value {
-                    Expr::UnaryOp { expr, .. } => matches!(**expr, Expr::Value(_)),
-                    value => matches!(value, Expr::Value(_)),
-                }
-            });
-            let list = arguments.args.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-            let list_of_values = match function.as_str() {
-                "generate_series" if !constant || is_numbered => Some(format!("generate_series({list})")),
-                "unnest" => Some(list.clone()),
-                rows if ROWS.contains(&rows) => Some(format!("{rows}({list})")),
-                _ => None,
-            };
-            let value = match (&list_of_values, function.as_str()) {
-                (Some(values), _) => format!("unnest({values})"),
-                // DataFusion has these itself.
-                (None, "generate_series") if !names_value => {
-                    // As in PostgreSQL, the function's alias is that of its column.
-                    let alias = alias.get_or_insert_with(|| alias_named(&function));
-                    if alias.columns.is_empty() {
-                        let mut column = TableAliasColumnDef::from_name(identifier(&alias.name));
-                        column.name.quote_style = Some('"');
-                        alias.columns.push(column);
-                    }
-                    return;
-                }
-                (None, "generate_series" | "range") => return,
-                // One row with the value.
-                (None, other) => format!("{other}({list})"),
-            };
-            let function_name = function.clone();
-            let shown = alias.as_ref().map_or(function, |alias| identifier(&alias.name));
-            let columns = alias.as_ref().map_or(&[][..], |alias| &alias.columns);
-            let (column, ordinality) = (columns.first(), columns.get(1));
-            let elements = function_name.contains("_array_elements") && alias.is_none();
-            let named = if elements { "value".to_owned() } else { shown.clone() };
-            let column = column.map_or(named, |column| identifier(&column.name));
-            let quoted = |name: &str| Ident::with_quote('"', name).to_string();
-            let (shown, column) = (quoted(&shown), quoted(&column));
-            let number = if is_numbered {
-                let named = ordinality.map(|column| identifier(&column.name));
-                let named = quoted(named.as_deref().unwrap_or(ORDINALITY));
-                let number = list_of_values.as_deref().map_or("CAST(1 AS BIGINT)".to_owned(), places_of);
-                format!(", {number} AS {named}")
-            } else {
-                String::new()
-            };
-            let text = format!("SELECT 1 FROM (SELECT {value} AS {column}{number}) AS {shown}");
-            if let Some(derived) = first_factor(&text) {
+            if let Some(derived) = rows_of(&function, &arguments.args, alias, (is_numbered, names_value)) {
                 *factor = derived;
             }
         }
+    }
+}
+
+/// Returns true for a literal, or one with a sign.
+fn is_constant(argument: &FunctionArg) -> bool {
+    let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument else { return false };
+    match value {
+        Expr::UnaryOp { expr, .. } => matches!(**expr, Expr::Value(_)),
+        value => matches!(value, Expr::Value(_)),
+    }
+}
+
+/// Query of the rows of a function in FROM; none where DataFusion has a table of them. `is_numbered`: WITH ORDINALITY.
+fn rows_of(
+    function: &str,
+    arguments: &[FunctionArg],
+    alias: &mut Option<TableAlias>,
+    (is_numbered, names_value): (bool, bool),
+) -> Option<TableFactor> {
+    let list = arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    let elements = match function {
+        "generate_series" if is_numbered || !arguments.iter().all(is_constant) => {
+            Some(format!("generate_series({list})"))
+        }
+        "unnest" => Some(list.clone()),
+        rows if ROWS.contains(&rows) => Some(format!("{rows}({list})")),
+        _ => None,
+    };
+    let value = match (&elements, function) {
+        (Some(elements), _) => format!("unnest({elements})"),
+        (None, "generate_series") if !names_value => {
+            name_series(alias, function);
+            return None;
+        }
+        (None, "generate_series" | "range") => return None,
+        // One row with the value.
+        (None, other) => format!("{other}({list})"),
+    };
+    let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+    let columns = alias.as_ref().map_or(&[][..], |alias| &alias.columns);
+    let named = |at: usize| columns.get(at).map(|column| identifier(&column.name));
+    let shown = alias.as_ref().map_or(function.to_owned(), |alias| identifier(&alias.name));
+    let is_of_json = function.contains("_array_elements") && alias.is_none();
+    let column = named(0).unwrap_or_else(|| if is_of_json { "value".to_owned() } else { shown.clone() });
+    let mut items = format!("{value} AS {}", quoted(&column));
+    if is_numbered {
+        let number = elements.as_deref().map_or("CAST(1 AS BIGINT)".to_owned(), places_of);
+        items += &format!(", {number} AS {}", quoted(named(1).as_deref().unwrap_or(ORDINALITY)));
+    }
+    first_factor(&format!("SELECT 1 FROM (SELECT {items}) AS {}", quoted(&shown)))
+}
+
+/// Names the column of a series by the alias of the function, as PostgreSQL does.
+fn name_series(alias: &mut Option<TableAlias>, function: &str) {
+    let alias = alias.get_or_insert_with(|| alias_named(function));
+    if alias.columns.is_empty() {
+        let mut column = TableAliasColumnDef::from_name(identifier(&alias.name));
+        column.name.quote_style = Some('"');
+        alias.columns.push(column);
     }
 }
 
