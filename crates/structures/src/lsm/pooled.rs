@@ -228,12 +228,17 @@ impl<K: FixedKey> PooledLsmTree<K> {
         capacity::<K>() as u64
     }
 
-    /// Counts sizes.
+    /// Counts sizes; the writes of the buffers count as blocks. Cost: a scan of all keys.
     pub(crate) fn sizes(&self) -> TreeStats {
         let stats = self.tree.stats();
+        let blocks = stats.levels.iter().map(|level| level.bytes / 256).sum::<u64>();
+        let buffered = stats.buffered_entries.div_ceil(self.usual_leaf_keys());
+        let mut keys = 0;
+        // Those up to the first block that cannot be read; a check says why.
+        let _ = for_each_entry(&self.tree, Some(K::MIN), &mut |_, _| keys += 1);
         TreeStats {
-            keys: self.estimated_keys(),
-            leaves: stats.levels.iter().map(|level| level.bytes / 256).sum(),
+            keys,
+            leaves: (blocks + buffered).max(1),
             levels: stats.levels.iter().filter(|level| level.runs > 0).count() as u32,
             inner_bytes: stats.buffer_bytes + stats.filter_bytes + stats.index_bytes,
         }
