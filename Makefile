@@ -32,7 +32,7 @@ demo: setup ## Set up, build and run the smart metering demo.
 
 .PHONY: test
 test: setup ## Set up, build and run all tests.
-	ENTRESOL_CHECK_ON_CLOSE=1 $(CARGO) test --workspace
+	ENTRESOL_CHECK_ON_CLOSE=1 $(CARGO) test --workspace --no-fail-fast
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-memory
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-transactions --test bank --test stress
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
