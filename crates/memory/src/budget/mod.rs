@@ -41,6 +41,11 @@ const ELASTIC_SHARE: u64 = 8;
 /// Maximum share of the process's other memory in a budget, as a divisor: an application's own heap must not
 /// take all of the database's memory.
 const PROCESS_SHARE: u64 = 4;
+/// Memory that the program takes itself, most of it code: more than its share of a small budget, of which it is given
+/// half at most.
+const PROGRAM_BYTES: u64 = 64 << 20;
+/// Least time between two returns of the heap's spare memory: one visits all of the heap's free pieces.
+const TRIM_PAUSE: Duration = Duration::from_millis(200);
 
 /// Consumer of memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -164,6 +169,8 @@ pub struct MemoryBudget {
     waiting: AtomicU64,
     wait_lock: Mutex<()>,
     released: Condvar,
+    /// Time of the last return of the heap's spare memory.
+    trimmed: Mutex<Option<Instant>>,
 }
 
 /// Memory use of a consumer in a [`MemoryUsage`].
@@ -268,6 +275,7 @@ impl MemoryBudget {
             waiting: AtomicU64::new(0),
             wait_lock: Mutex::new(()),
             released: Condvar::new(),
+            trimmed: Mutex::new(None),
         }
     }
 
@@ -361,14 +369,29 @@ impl MemoryBudget {
     }
 
     /// Reports the resident memory of the process. What no consumer explains is counted as
-    /// [`MemoryConsumer::Process`], up to a quarter of the budget; elastic memory makes room for it.
+    /// [`MemoryConsumer::Process`], up to a quarter of the budget, or half of a small one; elastic memory makes room for
+    /// it. Beyond the budget the heap returns to the system what it keeps spare.
     pub fn observe_process(&self, resident_bytes: u64) {
+        let max = self.max_bytes();
+        if resident_bytes > max {
+            self.trim_heap();
+        }
         let explained = self.firm.load(Ordering::Acquire)
             + self.account(MemoryConsumer::PoolPages).used.load(Ordering::Acquire);
-        let bytes = resident_bytes.saturating_sub(explained).min(self.max_bytes() / PROCESS_SHARE);
+        let most = (max / PROCESS_SHARE).max(PROGRAM_BYTES.min(max / 2));
+        let bytes = resident_bytes.saturating_sub(explained).min(most);
         let account = self.account(MemoryConsumer::Process);
         account.used.store(bytes, Ordering::Release);
         account.note_peak(bytes);
+    }
+
+    /// Returns the heap's spare memory to the system, unless that was done just now.
+    fn trim_heap(&self) {
+        let mut trimmed = self.trimmed.lock();
+        if trimmed.is_none_or(|last| last.elapsed() >= TRIM_PAUSE) {
+            *trimmed = Some(Instant::now());
+            machine::return_spare_heap();
+        }
     }
 
     /// Registers an owner of elastic memory.

@@ -108,7 +108,7 @@ fn elastic_memory_has_what_others_leave_and_is_asked_to_shrink() {
 }
 
 #[test]
-fn elastic_memory_makes_room_for_the_process_up_to_a_quarter_of_the_budget() {
+fn elastic_memory_makes_room_for_the_process_up_to_half_of_a_small_budget() {
     let budget = MemoryBudget::new(80 * MIB).unwrap();
     budget.observe(MemoryConsumer::PoolPages, 0, 50 * MIB);
     let _queries = budget.try_reserve(MemoryConsumer::Queries, 10 * MIB).unwrap();
@@ -116,11 +116,18 @@ fn elastic_memory_makes_room_for_the_process_up_to_a_quarter_of_the_budget() {
     assert_eq!(used(&budget, MemoryConsumer::Process), (15 * MIB, 15 * MIB));
     assert_eq!(budget.elastic_target(), 55 * MIB);
     budget.observe_process(500 * MIB);
-    assert_eq!(used(&budget, MemoryConsumer::Process).0, 20 * MIB, "an application has a heap of its own");
-    assert_eq!((budget.elastic_target(), budget.free_bytes()), (50 * MIB, 60 * MIB));
+    assert_eq!(used(&budget, MemoryConsumer::Process).0, 40 * MIB, "an application has a heap of its own");
+    assert_eq!((budget.elastic_target(), budget.free_bytes()), (30 * MIB, 60 * MIB));
     // What was reserved may not be in use yet.
     budget.observe_process(20 * MIB);
     assert_eq!((used(&budget, MemoryConsumer::Process).0, budget.elastic_target()), (0, 70 * MIB));
+}
+
+#[test]
+fn the_process_takes_a_quarter_of_a_large_budget() {
+    let budget = MemoryBudget::new(1024 * MIB).unwrap();
+    budget.observe_process(1000 * MIB);
+    assert_eq!(used(&budget, MemoryConsumer::Process).0, 256 * MIB);
 }
 
 #[test]
