@@ -228,7 +228,7 @@ impl<K: FixedKey> PooledLsmTree<K> {
         capacity::<K>() as u64
     }
 
-    /// Counts sizes; the writes of the buffers count as blocks. Cost: a scan of all keys.
+    /// Counts sizes, the entries of the buffers as blocks too. Cost: a scan of all keys.
     pub(crate) fn sizes(&self) -> TreeStats {
         let stats = self.tree.stats();
         let blocks = stats.levels.iter().map(|level| level.bytes / 256).sum::<u64>();
