@@ -93,8 +93,8 @@ impl Session {
             }
             return block.set_modes(&self.core.catalog, modes);
         }
-        // SET LOCAL outside of a block has no effect, as in PostgreSQL.
         if local && self.core.block.is_none() {
+            self.core.notice("SET LOCAL has no effect: it can only be used in transaction blocks");
             return Ok(());
         }
         if let Some(value) = &value {
@@ -115,6 +115,9 @@ impl Session {
                 "\"lock_timeout\" has no effect: only writers of tables with locks wait for any, for at most five \
                  seconds",
             ),
+            "extra_float_digits" if value.parse().is_ok_and(|digits: i32| digits < 1) => {
+                self.core.notice("\"extra_float_digits\" has no effect: doubles are shown exactly");
+            }
             "search_path" => {
                 let unused = schemas(value).into_iter().filter(|schema| ![SCHEMA, PG_CATALOG].contains(schema));
                 for schema in unused {
@@ -150,6 +153,8 @@ impl Session {
                 block.fail(error);
             }
             set?;
+        } else {
+            self.core.notice("SET TRANSACTION has no effect: it can only be used in transaction blocks");
         }
         Ok(StatementResult::Done { verb: "SET" })
     }

@@ -41,7 +41,7 @@ use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
 use crate::postgres::regular_expressions;
 use crate::postgres::similar;
-use crate::postgres::time_zones::{self, DatesBesideInstants, LocalTimes};
+use crate::postgres::time_zones::{self, DatesBesideTimes, LocalTimes};
 use crate::postgres::to_char;
 use crate::postgres::untyped_literals::UntypedLiterals;
 use crate::schema_names::{CATALOG, SCHEMA};
@@ -118,7 +118,7 @@ pub(crate) fn context(
     let handle = StateHandle::default();
     let mut analyzer = Analyzer::new().rules;
     analyzer.insert(0, Arc::new(DoubleBesideDecimal));
-    analyzer.insert(0, Arc::new(DatesBesideInstants));
+    analyzer.insert(0, Arc::new(DatesBesideTimes));
     analyzer.insert(0, Arc::new(ComparisonKeys::Windows));
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.insert(0, Arc::new(Membership));

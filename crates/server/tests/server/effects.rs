@@ -92,6 +92,9 @@ async fn what_has_no_effect_is_said() {
     for (sql, words) in [
         ("SET lock_timeout = '1s'", "\"lock_timeout\" has no effect"),
         ("SET search_path = public, entresol", "schema \"entresol\" in \"search_path\" has no effect"),
+        ("SET extra_float_digits = 0", "\"extra_float_digits\" has no effect"),
+        ("SET LOCAL statement_timeout = '1s'", "SET LOCAL has no effect"),
+        ("SET TRANSACTION READ ONLY", "SET TRANSACTION has no effect"),
         ("VACUUM FREEZE t", "VACUUM option FREEZE has no effect"),
         ("VACUUM (PARALLEL 2) t", "VACUUM option PARALLEL has no effect"),
     ] {

@@ -73,7 +73,7 @@ use self::lists::{
 };
 pub(crate) use self::names::{column_name, shown_name};
 use self::names::{name_items, order_items, set_apart};
-use self::types::{alias_of, is_text, known_type, operator, system_name};
+use self::types::{alias_of, is_text, known_type, operator, system_name, timestamp};
 use crate::catalog::resolve::Alias;
 use crate::parser::names::identifier;
 use crate::parser::refusals::UUID;
@@ -265,7 +265,7 @@ impl VisitorMut for SpellingVisitor {
                 }
             }
             Expr::Cast { .. } => cast(expr),
-            Expr::TypedString(_) => json_literal(expr),
+            Expr::TypedString(_) => typed_literal(expr),
             Expr::Function(_) => function(expr),
             Expr::AtTimeZone { timestamp, time_zone } => {
                 let time = std::mem::replace(&mut **timestamp, null());
@@ -476,11 +476,11 @@ fn function(expr: &mut Expr) {
     }
     match name.as_str() {
         "clock_timestamp" => {
-            *expr = cast_to(call(CLOCK, Vec::new()), SqlType::Timestamp(None, TimezoneInfo::WithTimeZone));
+            *expr = cast_to(call(CLOCK, Vec::new()), timestamp(TimezoneInfo::WithTimeZone));
             return;
         }
         "localtimestamp" if matches!(function.args, FunctionArguments::None) => {
-            *expr = cast_to(call("now", Vec::new()), SqlType::Timestamp(None, TimezoneInfo::None));
+            *expr = cast_to(call("now", Vec::new()), timestamp(TimezoneInfo::None));
             return;
         }
         "transaction_timestamp" | "statement_timestamp" => {
@@ -564,7 +564,7 @@ fn computed(name: &str, arguments: &[FunctionArg]) -> Option<Expr> {
     let nested = |expr: &Expr| Box::new(Expr::Nested(Box::new(expr.clone())));
     Some(match name {
         "to_date" => cast_to(time(), SqlType::Date),
-        "to_timestamp" => cast_to(time(), SqlType::Timestamp(None, TimezoneInfo::WithTimeZone)),
+        "to_timestamp" => cast_to(time(), timestamp(TimezoneInfo::WithTimeZone)),
         "mod" => {
             let remainder =
                 Expr::BinaryOp { left: nested(one), op: BinaryOperator::Modulo, right: nested(other) };
@@ -614,12 +614,13 @@ fn json_type(data_type: &SqlType) -> Option<JsonType> {
     }
 }
 
-/// Rewrites `json '…'`.
-fn json_literal(expr: &mut Expr) {
-    if let Expr::TypedString(TypedString { data_type, value, .. }) = expr
-        && let Some(json) = json_type(data_type)
-    {
+/// Rewrites `json '…'`, and the types of other literals.
+fn typed_literal(expr: &mut Expr) {
+    let Expr::TypedString(TypedString { data_type, value, .. }) = expr else { return };
+    if let Some(json) = json_type(data_type) {
         *expr = call(&format!("{}_in", json.name()), vec![Expr::Value(value.clone())]);
+    } else if let Some(known) = known_type(data_type) {
+        *data_type = known;
     }
 }
 

@@ -63,6 +63,7 @@ pub(super) fn known_type(data_type: &SqlType) -> Option<SqlType> {
             let element = known_type(element)?;
             return Some(SqlType::Array(ArrayElemTypeDef::SquareBracket(Box::new(element), *size)));
         }
+        SqlType::Timestamp(None, zone) => return Some(timestamp(*zone)),
         SqlType::Custom(name, _) => system_name(name)?,
         _ => return None,
     };
@@ -80,13 +81,18 @@ pub(super) fn known_type(data_type: &SqlType) -> Option<SqlType> {
         "bool" | "boolean" => SqlType::Boolean,
         "numeric" => SqlType::Numeric(ExactNumberInfo::None),
         "date" => SqlType::Date,
-        "timestamp" => SqlType::Timestamp(None, TimezoneInfo::None),
-        "timestamptz" => SqlType::Timestamp(None, TimezoneInfo::WithTimeZone),
+        "timestamp" => timestamp(TimezoneInfo::None),
+        "timestamptz" => timestamp(TimezoneInfo::WithTimeZone),
         "bytea" => SqlType::Bytea,
         "int2vector" => array(SqlType::SmallInt(None)),
         "oidvector" => array(SqlType::IntUnsigned(None)),
         _ => return None,
     })
+}
+
+/// Type of timestamps, in microseconds as PostgreSQL's: DataFusion's own are nanoseconds, which end in 2262.
+pub(super) fn timestamp(zone: TimezoneInfo) -> SqlType {
+    SqlType::Timestamp(Some(6), zone)
 }
 
 pub(super) fn is_text(data_type: &SqlType) -> bool {

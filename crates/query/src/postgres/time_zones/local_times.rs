@@ -1,5 +1,6 @@
 //! Instants and local times in plans: casts, comparisons, AT TIME ZONE.
 
+use super::now::Now;
 use super::{UTC, Zone, named_in_expression};
 use crate::error::{Error, external};
 use crate::postgres::numbers::operands;
@@ -24,32 +25,33 @@ use std::sync::Arc;
 /// Bytes of a formatted time.
 const TEXT_BYTES: usize = 26;
 
-/// Rule that converts a date beside an instant to the instant at which it begins. It precedes DataFusion's
-/// type coercion, which makes both local times.
+/// Rule that converts a date beside a time to the time at which it begins, in that one's unit. It precedes DataFusion's
+/// type coercion, which makes both local times in nanoseconds: those end in 2262.
 #[derive(Debug)]
-pub(crate) struct DatesBesideInstants;
+pub(crate) struct DatesBesideTimes;
 
-impl AnalyzerRule for DatesBesideInstants {
+impl AnalyzerRule for DatesBesideTimes {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
-        rewritten(plan, dates_to_instants)
+        rewritten(plan, dates_to_times)
     }
 
     fn name(&self) -> &str {
-        "dates_beside_instants"
+        "dates_beside_times"
     }
 }
 
-fn dates_to_instants(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
+fn dates_to_times(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let operands = operands(&mut expr);
     let types: Vec<Option<DataType>> = operands.iter().map(|operand| operand.get_type(schema).ok()).collect();
-    let instant = types.iter().flatten().find(|of| matches!(of, DataType::Timestamp(_, Some(_))));
+    let times = || types.iter().flatten().filter(|of| matches!(of, DataType::Timestamp(..)));
+    let instant = times().find(|of| matches!(of, DataType::Timestamp(_, Some(_)))).or_else(|| times().next());
     let is_date = |of: &Option<DataType>| matches!(of, Some(DataType::Date32 | DataType::Date64));
-    let Some(instant) = instant.filter(|_| types.iter().any(is_date)) else {
+    let Some(time) = instant.filter(|_| types.iter().any(is_date)) else {
         drop(operands);
         return Transformed::no(expr);
     };
     for (operand, _) in operands.into_iter().zip(&types).filter(|(_, of)| is_date(of)) {
-        *operand = cast_expr(std::mem::take(operand), instant.clone());
+        *operand = cast_expr(std::mem::take(operand), time.clone());
     }
     Transformed::yes(expr)
 }
@@ -359,7 +361,7 @@ impl ScalarUDFImpl for AtTimeZone {
 
 /// Functions of this module that statements may call.
 pub(crate) fn functions() -> Vec<ScalarUDF> {
-    vec![AtTimeZone::new(UTC).into()]
+    vec![AtTimeZone::new(UTC).into(), Now::new(UTC).into()]
 }
 
 /// Converts timestamps from local time to UTC, or back, by a function of microseconds; digits below a

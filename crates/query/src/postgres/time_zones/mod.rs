@@ -10,6 +10,7 @@
 //!   the west, and in `AT TIME ZONE '+02:00'`.
 
 mod local_times;
+mod now;
 
 use crate::error::Result;
 use chrono::{DateTime, MappedLocalTime, Offset, TimeDelta, TimeZone};
@@ -23,7 +24,7 @@ use entresol_tables::calendar::{self, MICROS_PER_SECOND};
 use entresol_tables::{Column, DataType, Value};
 use std::sync::Arc;
 
-pub(crate) use self::local_times::{DatesBesideInstants, LocalTimes, functions};
+pub(crate) use self::local_times::{DatesBesideTimes, LocalTimes, functions};
 
 /// Zone in which times are stored.
 pub(crate) const UTC: &str = "UTC";
