@@ -640,9 +640,11 @@ impl Transaction {
     /// The commit of a transaction that wrote nothing.
     fn commit_reads(&self) -> Result<Commit> {
         self.check_validated()?;
-        // Locked reads are as they are now; validated ones as they were at the snapshot, too.
+        // Locked reads are as they are now; validated ones as they were at the snapshot, too, of which they see the number
+        // of slow commits alone.
         let cts = match self.locks.get() {
             Some(_) => self.context.active.visible(Class::Slow),
+            None if self.has_validated.load(Ordering::Acquire) => self.snapshot.of(Class::Slow),
             None => self.snapshot.tells_all_up_to(),
         };
         Ok(Commit { cts, states: 0, keys: 0 })

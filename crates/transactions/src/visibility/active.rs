@@ -358,11 +358,14 @@ impl ActiveTransactions {
             *oldest = commit.min(*oldest);
         }
         let poisoned_from = self.poisoned_from.load(SeqCst);
-        for (visible, oldest) in self.visible[..classes].iter().zip(oldest) {
+        // That of quick commits comes last: a snapshot taken in between sees no quick commit above the number that it
+        // tells, that of all classes.
+        for (visible, oldest) in self.visible[..classes].iter().zip(oldest).rev() {
             interleave::point();
             let up_to = oldest.min(poisoned_from).previous();
             if visible.load(SeqCst) < up_to {
                 visible.fetch_max(up_to, SeqCst);
+                interleave::at("the number of a class has moved");
             }
         }
     }
@@ -589,6 +592,22 @@ mod tests {
         );
         active.wait_until_all_visible(at(119)).unwrap();
         assert_eq!(active.newest(), Snapshot::at(at(119)));
+    }
+
+    /// A snapshot that is taken while the numbers move.
+    #[test]
+    fn what_is_seen_of_quick_commits_is_told() {
+        let active = std::sync::Arc::new(ActiveTransactions::new(at(100)));
+        let (slot, _) = active.claim().unwrap();
+        let stamp = active.stamp(slot, Class::Quick);
+        let cts = stamp.cts();
+        let beside = std::sync::Arc::clone(&active);
+        interleave::on_point("the number of a class has moved", move || {
+            let seen = beside.newest();
+            assert!(!seen.sees(cts) || seen.tells_all_up_to() >= cts, "{seen:?}");
+        });
+        stamp.finish();
+        assert!(interleave::take_on_point().is_none() && active.newest().sees(cts));
     }
 
     #[test]
