@@ -176,6 +176,11 @@ impl Database {
         self.query_session_on(memory)
     }
 
+    /// Counters of the topologies of SQL, their operators and sources. Errors: those of reading the stored positions.
+    pub fn stream_metrics(&self) -> Result<Vec<entresol_query::StreamMetric>> {
+        Ok(entresol_query::stream_metrics(&self.shared.topologies, &self.shared.catalog)?)
+    }
+
     /// Memory in use now and at most so far, by consumer, and the budget.
     pub fn memory_usage(&self) -> MemoryUsage {
         self.pool().memory().expect("every database is opened with a budget").usage()

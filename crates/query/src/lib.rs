@@ -50,6 +50,7 @@ mod session;
 mod streaming;
 
 pub use catalog::rows::roles::grant_of;
+pub use catalog::rows::stream_metrics::{StreamMetric, stream_metrics};
 /// Arrow and DataFusion, in the version that results are made of.
 pub use datafusion;
 pub use datafusion::arrow;

@@ -6,7 +6,7 @@
 use crate::clients::Clients;
 use entresol::Database;
 use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
-use entresol::query::StatementKind;
+use entresol::query::{StatementKind, StreamMetric};
 use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -143,6 +143,10 @@ impl Metrics {
         for (name, help, value) in counters {
             metric(&mut out, name, "counter", help, value);
         }
+        match db.stream_metrics() {
+            Ok(metrics) => metrics.iter().for_each(|metric| stream_metric(&mut out, metric)),
+            Err(error) => tracing::warn!(%error, "could not read the metrics of topologies"),
+        }
         self.statements(&mut out);
         self.histogram(&mut out);
         out
@@ -197,6 +201,21 @@ fn memory(out: &mut String, usage: &MemoryUsage) {
             let _ = writeln!(out, "entresol_{name}{{consumer=\"{}\"}} {}", line.consumer, value(line));
         }
     }
+}
+
+/// Metric of topologies, operators or sources.
+fn stream_metric(out: &mut String, metric: &StreamMetric) {
+    header(out, metric.name, if metric.is_counter { "counter" } else { "gauge" }, metric.help);
+    for (labels, value) in &metric.values {
+        let labels: Vec<String> =
+            labels.iter().map(|(label, value)| format!("{label}=\"{}\"", escaped(value))).collect();
+        let _ = writeln!(out, "entresol_{}{{{}}} {value}", metric.name, labels.join(","));
+    }
+}
+
+/// Value of a label, as Prometheus reads it.
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn metric(out: &mut String, name: &str, kind: &str, help: &str, value: u64) {

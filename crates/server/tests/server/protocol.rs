@@ -2,6 +2,7 @@
 
 use crate::raw::{Raw, message, shorts, startup};
 use crate::support::{Served, code, one, options, texts};
+use std::time::Duration;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_text_of_statements_is_answered_one_by_one() {
@@ -188,12 +189,41 @@ async fn health_and_metrics_are_served() {
     let _ = client.batch_execute("INSERT INTO t VALUES (1)").await;
     assert!(served.http("/healthz").await.starts_with("HTTP/1.1 200 OK\r\n"));
     assert!(served.http("/other").await.starts_with("HTTP/1.1 404"));
+    assert_eq!(served.metric("entresol_commits_total").await, 1.0);
     let text = served.http("/metrics").await;
     assert!(text.contains("entresol_statements_total{kind=\"write\",sqlstate=\"00000\"} 1\n"), "{text}");
     assert!(text.contains("entresol_statements_total{kind=\"write\",sqlstate=\"23505\"} 1\n"), "{text}");
     assert!(text.contains("entresol_statement_seconds_bucket{le=\"+Inf\"} 3\n"), "{text}");
+    client
+        .batch_execute(
+            "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 60, n.cardinality = 5);
+             CREATE TABLE counts (n INT PRIMARY KEY, c BIGINT);
+             CREATE TOPOLOGY counting COMMIT EVERY 20 ROWS AS (INSERT INTO counts SELECT n, count(*) AS c FROM number GROUP BY n
+                 ON CONFLICT (n) DO UPDATE SET c = excluded.c)",
+        )
+        .await
+        .unwrap();
+    let began = std::time::Instant::now();
+    let all = "entresol_topology_tuples_total{topology=\"counting\"} 60\n";
+    while !served.http("/metrics").await.contains(all) {
+        assert!(began.elapsed() < Duration::from_secs(60), "{}", served.http("/metrics").await);
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let text = served.http("/metrics").await;
+    for line in [
+        "# TYPE entresol_topology_commits_total counter\n",
+        "entresol_topology_state{topology=\"counting\",state=\"",
+        "entresol_operator_tuples_in_total{topology=\"counting\",number=\"0\",operator=\"",
+        "entresol_source_tuples_total{topology=\"counting\",source=\"number\"} 60\n",
+    ] {
+        assert!(text.contains(line), "{line}: {text}");
+    }
+    // PostgreSQL's tools send it with ANALYZE.
+    client.batch_execute("EXPLAIN (ANALYZE, COSTS) SELECT count(*) FROM t").await.unwrap();
+    assert!(
+        client.query("EXPLAIN (ANALYZE, COSTS OFF) SELECT count(*) FROM t", &[]).await.unwrap().len() > 1
+    );
     assert_eq!(served.metric("entresol_connections").await, 1.0);
-    assert_eq!(served.metric("entresol_commits_total").await, 1.0);
     drop(client);
     served.stop().await;
 }

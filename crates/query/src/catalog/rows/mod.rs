@@ -10,6 +10,7 @@ pub(crate) mod relations;
 pub(crate) mod roles;
 pub(crate) mod server;
 pub(crate) mod statistics;
+pub(crate) mod stream_metrics;
 pub(crate) mod streams;
 pub(crate) mod subscriptions;
 pub(crate) mod system;

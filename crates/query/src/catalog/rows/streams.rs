@@ -1,5 +1,6 @@
 //! System tables of streams.
 
+use crate::error::{Error, Result};
 use crate::parser::statement::{STREAM_VIEW, created_source};
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE};
 use crate::session::state_size::{self, StateSize};
@@ -196,6 +197,14 @@ pub(crate) fn stream_kind(catalog: &Catalog, name: &str) -> DFResult<Option<&'st
     Ok(None)
 }
 
+/// Refuses a name of a new relation that a source or stream has.
+pub(crate) fn check_name(catalog: &Catalog, name: &str) -> Result<()> {
+    match stream_kind(catalog, name)? {
+        Some(kind) => Err(Error::coded("42P07", format!("{kind} \"{name}\" already exists"))),
+        None => Ok(()),
+    }
+}
+
 /// The streams of no topology.
 pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let stored = stored_rows(catalog, STREAMS_TABLE)?;
@@ -243,9 +252,23 @@ const FILES_SHOWN_MAX: usize = 100;
 /// The sources: one row for each topology that reads one, or one without; and the change logs that topologies read.
 pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
+    sources_batch(&source_uses(&all, catalog)?, catalog.context().pool().env().now_ns())
+}
+
+/// Topologies with a source that each reads, and the tuples and bad records of it so far.
+pub(super) fn topology_sources(
+    topologies: &[TopologyStatus],
+    catalog: &Catalog,
+) -> Result<Vec<(String, String, Option<[i64; 2]>)>> {
+    let uses = source_uses(topologies, catalog)?;
+    let read = uses.into_iter().filter_map(|of| Some((of.topology?.name.clone(), of.name, of.progress)));
+    Ok(read.collect())
+}
+
+fn source_uses<'s>(all: &'s [TopologyStatus], catalog: &Catalog) -> DFResult<Vec<SourceUse<'s>>> {
     let stored = stored_rows(catalog, POSITIONS_TABLE)?;
     let splits = stored_rows(catalog, SPLITS_TABLE)?;
-    let mut uses: Vec<SourceUse<'_>> = Vec::new();
+    let mut uses: Vec<SourceUse<'s>> = Vec::new();
     for row in stored_rows(catalog, SOURCES_TABLE)? {
         let text = |at: usize| match row.get(at) {
             Some(Value::Varchar(text)) => text.to_string(),
@@ -273,7 +296,7 @@ pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<Re
         let position = position_of((&stored, &splits), reader, &name);
         uses.push(SourceUse { definition: name.clone(), name, topology: Some(reader), progress, position });
     }
-    sources_batch(&uses, catalog.context().pool().env().now_ns())
+    Ok(uses)
 }
 
 /// Tuples and bad records of a source that a topology has read, by the rows of the positions.
