@@ -311,7 +311,7 @@ impl Walk {
                 None => "space without a valid reference".to_owned(),
             };
             let message = format!(
-                "checksum mismatch: a page of {PAGE_BYTES} bytes differs from message was written there"
+                "checksum mismatch: a page of {PAGE_BYTES} bytes differs from what was written there"
             );
             problems.push(problem(&object, Some(*page), message, RESTORE_OR_DROP));
         }

@@ -337,3 +337,53 @@ fn one_that_cannot_go_on_leaves_the_others() {
     let error = session.execute("DROP TABLE one").unwrap_err().to_string();
     assert!(error.contains("topology a uses it"), "{error}");
 }
+
+/// A topology that reads the changes of a table would find a log without its position.
+#[test]
+fn a_change_log_that_topologies_read_stays() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE t (id INT PRIMARY KEY, n INT) WITH (changes = '1 hour');
+             CREATE TABLE copied (id INT PRIMARY KEY, n INT);
+             CREATE TOPOLOGY copying COMMIT EACH ROW AS (INSERT INTO copied SELECT id, n FROM CHANGES(t))",
+        )
+        .unwrap();
+    for statement in ["ALTER TABLE t RESET (changes)", "ALTER TABLE t SET (changes = 'off')"] {
+        let error = session.execute(statement).unwrap_err();
+        assert_eq!(sqlstate(&error), "2BP01", "{error}");
+        assert!(error.to_string().contains("copying"), "{error}");
+    }
+    session.execute("ALTER TABLE t SET (changes = '2 hours'); INSERT INTO t VALUES (1, 2)").unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM copied", "1");
+    session.execute("DROP TOPOLOGY copying; ALTER TABLE t RESET (changes)").unwrap();
+}
+
+/// Relations, sources and streams share one space of names.
+#[test]
+fn a_relation_has_no_name_of_a_source() {
+    let directory = tempfile::tempdir().unwrap();
+    let database = Database::open(directory.path(), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE TABLE t (id INT PRIMARY KEY);
+             CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 10, n.cardinality = 100);
+             CREATE STREAM doubled AS SELECT 2 * n AS n FROM number",
+        )
+        .unwrap();
+    for name in ["number", "doubled"] {
+        for statement in [
+            format!("CREATE TABLE {name} (id INT PRIMARY KEY)"),
+            format!("CREATE TABLE {name} AS SELECT * FROM t"),
+            format!("CREATE VIEW {name} AS SELECT * FROM t"),
+            format!("CREATE MATERIALIZED VIEW {name} AS SELECT * FROM t"),
+            format!("ALTER TABLE t RENAME TO {name}"),
+        ] {
+            let error = session.execute(&statement).unwrap_err();
+            assert_eq!(sqlstate(&error), "42P07", "{statement}: {error}");
+        }
+    }
+}

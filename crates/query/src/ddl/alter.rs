@@ -9,6 +9,7 @@
 //! - One statement makes one atomic change. One exception: ADD COLUMN with CHECK, or with NOT NULL and no
 //!   default, adds the column, then the rule; a crash between them leaves the column without it.
 
+use crate::catalog::rows::streams;
 use crate::ddl::generated::{self, GeneratedColumn};
 use crate::ddl::layout::{self, LayoutChange};
 use crate::ddl::owned_tables;
@@ -26,6 +27,7 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized;
 use crate::session::result::StatementResult;
+use crate::session::topologies::UsedRelations;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
     DropBehavior, GeneratedAs, Ident, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
@@ -59,7 +61,9 @@ pub(crate) async fn run(session: &SessionCore, alter: &AlterTable) -> Result<Sta
         }
         AlterTableOperation::RenameTable { table_name: to } => {
             let (RenameTableNameKind::As(to) | RenameTableNameKind::To(to)) = to;
-            change.rename(&table_name(to)?).await
+            let to = table_name(to)?;
+            streams::check_name(&session.catalog, &to)?;
+            change.rename(&to).await
         }
         AlterTableOperation::AlterColumn { column_name, op } => {
             change.alter_column(&identifier(column_name), op).await
@@ -163,6 +167,14 @@ impl Change<'_> {
         let declared = table_options("ALTER TABLE", options)?;
         declared.check_placement_of(&self.table)?;
         let change = LayoutChange::declared(&self.table, &declared)?;
+        // No topology that reads them starts meanwhile.
+        let _changing = match declared.changes {
+            Some(None) => Some(self.session.options.topologies.changing().await),
+            _ => None,
+        };
+        if declared.changes == Some(None) {
+            self.refuse_readers_of_changes()?;
+        }
         let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
         blocking(move || {
             match declared.history {
@@ -177,6 +189,21 @@ impl Change<'_> {
             layout::choose(self.session, &self.table, change).await?;
         }
         Ok(DONE)
+    }
+
+    /// Refuses the end of a change log that topologies read.
+    fn refuse_readers_of_changes(&self) -> Result<()> {
+        let table = self.table.name();
+        let reads = |used: &UsedRelations| used.changes.iter().any(|read| read == table);
+        let readers = self.session.options.topologies.users(reads);
+        if readers.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot end the change log of table {table} because topologies read CHANGES({table}): {}; drop these first",
+            readers.join(", ")
+        );
+        Err(Error::coded("2BP01", message))
     }
 
     /// Position of a visible column.

@@ -1,5 +1,6 @@
 //! CREATE TABLE, and CREATE TABLE AS.
 
+use crate::catalog::rows::streams;
 use crate::ddl::table_definition;
 use crate::ddl::table_options::{self, DeclaredOptions, LayoutChoice};
 use crate::dml::writer::TableWriter;
@@ -25,6 +26,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     if let CreateTableOptions::With(options) = &create.table_options {
         session.storage_notice(table_options::option_names(options));
     }
+    streams::check_name(&session.catalog, &name)?;
     let Some(query) = &create.query else {
         if create.if_not_exists && session.catalog.relation_kind(&name).is_some() {
             return Ok(StatementResult::Done { verb: "CREATE TABLE" });

@@ -183,7 +183,9 @@ fn layout_of(text: &str) -> Result<LayoutChoice> {
     if text.eq_ignore_ascii_case("auto") {
         return Ok(LayoutChoice::Auto);
     }
-    let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(text));
+    // One row is as good a name.
+    let name = if text.eq_ignore_ascii_case("row") { TableLayout::Rows.name() } else { text };
+    let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(name));
     known.map(LayoutChoice::Layout).ok_or_else(|| {
         let message = format!("invalid value for parameter \"layout\": \"{text}\"");
         Error::coded("22023", format!("{message}; rows, columns, clustered or auto"))

@@ -4,6 +4,7 @@
 //! - Relations that a view reads cannot be dropped or renamed, unless CASCADE drops the view with it.
 //! - Views are read-only.
 
+use crate::catalog::rows::streams;
 use crate::ddl::owned_tables;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse, table_name};
@@ -27,6 +28,7 @@ use std::sync::Arc;
 pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result<StatementResult> {
     check_clauses(create)?;
     let name = table_name(&create.name)?;
+    streams::check_name(&session.catalog, &name)?;
     if parameters::count(create.query.as_ref())? > 0 {
         return Err(Error::coded("42P02", "there is no parameter $1"));
     }

@@ -7,6 +7,7 @@
 use super::GUARDS_TABLE;
 use super::deferred::{self, DeferredRefresh};
 use super::maintenance::{PlannedView, planned, watch};
+use crate::catalog::rows::streams;
 use crate::ddl::table_options::{self, DeclaredOptions};
 use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
@@ -69,6 +70,7 @@ async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
         }
         return Err(Error::coded("42P07", format!("relation \"{name}\" already exists")));
     }
+    streams::check_name(&session.catalog, &name)?;
     let query = CreateView {
         materialized: false,
         if_not_exists: false,

@@ -49,6 +49,10 @@ pub(crate) async fn logical_plan(
 ) -> Result<LogicalPlan> {
     describe::resolve(&session.catalog, &mut statement)?;
     sampling::resolve(&session.catalog, &mut statement)?;
+    if let DFStatement::Explain(explain) = &mut statement {
+        // COSTS is ours; DataFusion's option of that name shows other things, and not with ANALYZE.
+        explain.options.show_statistics = None;
+    }
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     time_travel::resolve(state, &session.catalog, &mut statement).await?;
@@ -126,8 +130,8 @@ fn reserved(session: &SessionCore, statement: &DFStatement) -> Result<Option<Mem
 }
 
 /// Result of EXPLAIN of a query.
-async fn explained(session: &SessionCore, mut explain: ExplainStatement) -> Result<StatementResult> {
-    let with_costs = explain.options.show_statistics.take() == Some(true);
+async fn explained(session: &SessionCore, explain: ExplainStatement) -> Result<StatementResult> {
+    let with_costs = explain.options.show_statistics == Some(true);
     let frame = plan_query(session, DFStatement::Explain(explain.clone())).await?;
     let context = Arc::new(frame.task_ctx());
     let plan = frame.create_physical_plan().await?;

@@ -294,3 +294,24 @@ async fn a_pipe_is_read_once() {
     assert_eq!(code, "40001", "{message}");
     assert_eq!(one(&mut session, "SELECT count(*), sum(n) FROM target").await, "1 0");
 }
+
+/// A `.tbl` file that was cut off in a value has the value's rest nowhere.
+#[tokio::test]
+async fn a_truncated_tbl_file_is_refused() {
+    let database = TestDatabase::journal();
+    let mut session = database.session();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.tbl");
+    run(&mut session, "CREATE TABLE t (id INT PRIMARY KEY, n INT, name VARCHAR)").await;
+    let copy = format!("COPY t FROM '{}' (FORMAT tbl)", path.display());
+    for (text, cut) in [("1|2|abc|\n2|3|de", "2|3|de"), ("1|2|abc|\n2|3", "2|3"), ("1", "1")] {
+        std::fs::write(&path, text).unwrap();
+        let (code, message) = error(&mut session, &copy).await;
+        assert_eq!(code, "22P04", "{message}");
+        assert!(message.contains(&format!("\"{cut}\": the file is truncated")), "{message}");
+        assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "0");
+    }
+    // Generators leave out the end of the last line, but no delimiter.
+    std::fs::write(&path, "1|2|abc|\n2|3|de|").unwrap();
+    assert_eq!(run(&mut session, &copy).await, 2);
+}

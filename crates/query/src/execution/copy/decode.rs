@@ -5,13 +5,14 @@
 //! | end of a line | `\n` or `\r\n`, the same for all; a backslash before it makes it data | `\n` or `\r\n` outside of quotes | `\n` or `\r\n` |
 //! | special characters | `\b \f \n \r \t \v`, `\` and 1 to 3 octal digits, `\x` and 1 or 2 hex digits, `\` and any other | in quotes; quotes in them escaped | none |
 //! | NULL | the null string as it stands, before escapes are decoded | the null string without quotes | the null string |
-//! | end of a field | delimiter, or end of the line | the same | delimiter; the last one may lack it |
+//! | end of a field | delimiter, or end of the line | the same | delimiter; the last of a line may lack it, but not that of a last line without end: it may be truncated |
 //! | end of the data | `\.` alone on a line, or no more bytes | the same | the same |
 //!
 //! Bytes are UTF-8 once escapes are decoded. Memory: one line, at most [`LINE_BYTES_MAX`], and the last
 //! chunk.
 
 use crate::error::{Error, Result};
+use crate::execution::copy::input::SHOWN_CHARS_MAX;
 use crate::parser::own::copy_options::{Format, Options};
 use memchr::{memchr, memchr2};
 
@@ -155,9 +156,24 @@ impl Decoder {
     pub(super) fn finish(&mut self, mut f: impl FnMut(u64, &Fields) -> Result<()>) -> Result<()> {
         let rest = std::mem::take(&mut self.rest);
         if !self.ended && !rest.is_empty() {
+            self.check_last(&rest)?;
             self.take(&rest, false, &mut f)?;
         }
         self.ended = true;
+        Ok(())
+    }
+
+    /// Refuses the last line of a `.tbl` file if it has neither an end nor the delimiter behind its last value: the value
+    /// may be truncated.
+    fn check_last(&self, line: &[u8]) -> Result<()> {
+        if self.options.format == Format::Tbl && !line.ends_with(&[self.options.delimiter]) && line != b"\\."
+        {
+            let shown: String = String::from_utf8_lossy(line).chars().take(SHOWN_CHARS_MAX).collect();
+            return Err(malformed(&format!(
+                "input ends within line {}, \"{shown}\": the file is truncated",
+                self.line + 1
+            )));
+        }
         Ok(())
     }
 

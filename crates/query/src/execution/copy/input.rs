@@ -39,7 +39,7 @@ use std::sync::Arc;
 /// Rows for which builders of columns have room at first.
 const BUILDER_ROWS: usize = 4096;
 /// Maximum characters of a value in a message.
-const SHOWN_CHARS_MAX: usize = 100;
+pub(super) const SHOWN_CHARS_MAX: usize = 100;
 
 /// COPY FROM in flight; see the [module](super). Dropping it undoes its writes.
 #[derive(Debug)]
