@@ -349,6 +349,7 @@ mod tests {
         assert_eq!(deep.sqlstate(), "54001");
         let copied =
             Error::Copy { place: "t, line 2".into(), error: Box::new(Error::MemoryLimit("m".into())) };
+        assert!(copied.hint().is_some_and(|hint| hint.contains("COMMIT_ROWS")));
         assert_eq!(copied.sqlstate(), "53200");
     }
 

@@ -108,6 +108,10 @@ impl Error {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Error::DataFusion { hint, .. } => hint.as_deref(),
+            Error::Copy { error, .. } if error.sqlstate() == "53200" => {
+                Some("COPY ... WITH (COMMIT_ROWS 100000) commits in parts, each of which fits.")
+            }
+            Error::Copy { error, .. } => error.hint(),
             _ => None,
         }
     }
