@@ -111,7 +111,9 @@ pub use schema::definition::{
     CHECKS_MAX, CONSTRAINT_NAME_BYTES_MAX, Check, DEFINITION_BYTES_MAX, INDEX_COLUMNS_MAX, INDEXES_MAX,
     IndexDefinition, Retention, TableDefinition, TableLayout,
 };
-pub use schema::elf::{DimensionOrder, ELF_COLUMNS_MAX, ELF_INDEXES_MAX, ElfCaching, ElfDefinition};
+pub use schema::elf::{
+    DimensionOrder, ELF_COLUMNS_MAX, ELF_INDEXES_MAX, ElfCaching, ElfDefinition, ElfLayout,
+};
 pub use schema::modifier;
 pub use schema::modifier::{Modifier, fitted};
 pub use schema::versions::SCHEMA_VERSIONS_MAX;

@@ -5,9 +5,9 @@
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_structures::IndexStructure;
 use entresol_tables::{
-    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, Error, IndexDefinition,
-    NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
-    check,
+    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, ElfCaching, ElfLayout, Error,
+    IndexDefinition, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
+    TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, INFINITY, LogPosition, StateContext, Timestamp, Transaction};
 use std::ops::Bound;
@@ -56,10 +56,12 @@ fn create(catalog: &Catalog, key: &[&str], changes: Option<Retention>) {
 
 /// Some layout, with some dimensions.
 fn new_layout(random: &mut Random) -> NewLayout {
-    let columns: &[usize] = match random.below(5) {
+    let columns: &[usize] = match random.below(7) {
         0 => return TableLayout::Rows.into(),
         1 => return TableLayout::Columns.into(),
-        2 => &[1],
+        2 => return TableLayout::Elf.into(),
+        3 => return ElfLayout { dimensions: vec![2, 0], caching: ElfCaching::Whole }.into(),
+        4 => &[1],
         _ => &[2, 1],
     };
     let dimension = |column: &usize| Dimension { column: *column, bits: None };

@@ -1,5 +1,5 @@
-//! Elf indexes of tables with the layout `columns`: scans with one beside a model, under merges, over restarts,
-//! beside writers; and indexes that come and go.
+//! Elf indexes of tables with the layout `columns`, and the layout `elf`: scans with one beside a model, under merges,
+//! over restarts, beside writers; and indexes that come and go.
 #![allow(clippy::unwrap_used)]
 
 use arrow_array::RecordBatch;
@@ -7,8 +7,8 @@ use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, Catalog, Column, ColumnCondition, ColumnFilter, DataType, DimensionOrder, ElfCaching,
-    Error, IntegerSet, Retention, Row, Schema, Table, TableDefinition, TableLayout, TableOptions, Value,
-    arrow_schema, batch_to_rows, check,
+    ElfLayout, Error, IntegerSet, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition,
+    TableLayout, TableOptions, Value, arrow_schema, batch_to_rows, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, KeyRange, StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -214,8 +214,33 @@ fn change(
     model.extend(ids.into_iter().zip(rows));
 }
 
-/// Random changes, merges, restarts, indexes that come and go, and scans beside them; the number of searches.
-fn run_model(seed: u64) -> u64 {
+/// Some layout with row groups, most often `elf` with some dimensions.
+fn some_form(columns: usize, random: &mut Random) -> NewLayout {
+    if random.below(4) == 0 {
+        return TableLayout::Columns.into();
+    }
+    let mut dimensions: Vec<usize> = (0..columns).filter(|_| random.below(2) == 0).collect();
+    let by = random.below(dimensions.len().max(1) as u64) as usize;
+    dimensions.rotate_left(by);
+    if random.below(3) == 0 {
+        dimensions.clear();
+    }
+    let caching = if random.below(2) == 0 { ElfCaching::Whole } else { lists("levels:1+lla", 8) };
+    ElfLayout { dimensions, caching }.into()
+}
+
+/// Rows by their keys beside the model.
+fn expect_keys(table: &Arc<Table>, tx: &Transaction, model: &Model) {
+    let keys: Vec<Row> = (0..150).map(|at| vec![Value::BigInt(at * 131)]).collect();
+    for (at, found) in table.get_many(tx, &keys).unwrap().iter().enumerate() {
+        assert_eq!(found.as_ref(), model.get(&(at as i64 * 131)), "key {}", at * 131);
+    }
+    assert!(table.scan(ScanRange::full()).rows(tx).unwrap().iter().eq(model.values()), "rows by key");
+}
+
+/// Random changes, merges, restarts, indexes that come and go, and scans beside them, of a table with the layout
+/// `columns`, or with `elf` and other ones in turn; the number of searches.
+fn run_model(seed: u64, layout: TableLayout) -> u64 {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("pool.entresol");
     let mut random = Random(seed);
@@ -227,7 +252,7 @@ fn run_model(seed: u64) -> u64 {
         let catalog = open(&pool);
         if run == 0 {
             let mut definition = TableDefinition::plain(Schema::new(columns.clone(), &["id"]).unwrap());
-            definition.layout = TableLayout::Columns;
+            definition.layout = layout;
             catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
         }
         for _ in 0..6 {
@@ -245,7 +270,11 @@ fn run_model(seed: u64) -> u64 {
             if random.below(2) == 0 {
                 table.merge(|_| Ok(())).unwrap();
             }
-            let name = format!("e{}", random.below(3));
+            if layout == TableLayout::Elf && random.below(3) == 0 {
+                let form = some_form(columns.len(), &mut random);
+                catalog.set_layout(&Cancellation::default(), "t", form, &mut |_| Ok(())).unwrap();
+            }
+            let name = format!("e{}", random.below(if layout == TableLayout::Elf { 1 } else { 3 }));
             if table.elf(&name).is_none() {
                 let order = DimensionOrder::ALL[random.below(2) as usize];
                 let mut chosen: Vec<usize> = (1..columns.len()).filter(|_| random.below(3) > 0).collect();
@@ -264,7 +293,9 @@ fn run_model(seed: u64) -> u64 {
                 catalog.drop_index(&name).unwrap();
             }
             let tx = catalog.begin().unwrap();
-            searches += compare(&catalog.table("t").unwrap(), &tx, &model, of, &mut random);
+            let table = catalog.table("t").unwrap();
+            searches += compare(&table, &tx, &model, of, &mut random);
+            expect_keys(&table, &tx, &model);
         }
         assert_eq!(check(&catalog, |_| {}).unwrap().problems, [], "seed {seed}, run {run}");
     }
@@ -273,8 +304,112 @@ fn run_model(seed: u64) -> u64 {
 
 #[test]
 fn rows_are_those_of_a_model_under_merges_and_restarts() {
-    let searches: u64 = (1..=4).map(run_model).sum();
+    let searches: u64 = (1..=4).map(|seed| run_model(seed, TableLayout::Columns)).sum();
     assert!(searches > 100, "{searches} searches of Elfs");
+}
+
+#[test]
+fn rows_that_elfs_hold_are_those_of_a_model_under_merges_restarts_and_other_layouts() {
+    let searches: u64 = (11..=14).map(|seed| run_model(seed, TableLayout::Elf)).sum();
+    assert!(searches > 200, "{searches} searches of Elfs");
+}
+
+/// Gives table `t` a layout and merges it.
+fn set(catalog: &Catalog, layout: impl Into<NewLayout>) -> Arc<Table> {
+    catalog.set_layout(&Cancellation::default(), "t", layout, &mut |_| Ok(())).unwrap();
+    catalog.table("t").unwrap()
+}
+
+/// Number of entries of the row groups of a table that are pages of columns.
+fn stored_pages(catalog: &Catalog, table: &Table) -> usize {
+    let (tx, state) = (catalog.begin().unwrap(), table.row_group_state().unwrap());
+    let (mut pages, mut from) = (0, None);
+    while tx
+        .scan_batch(state, &KeyRange::full(), &mut from, |key, _| {
+            pages += usize::from(key[0] == 3 && key[7] == 0);
+        })
+        .unwrap()
+    {}
+    pages
+}
+
+#[test]
+fn dimensions_have_no_pages_and_are_searched_and_read_out_of_the_elf() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("pool.entresol");
+    let expected = |id: i64| [id, id % 100, id * 7 % 1000].map(Value::BigInt).to_vec();
+    {
+        let pool = Pool::open_or_create(&path, &options()).unwrap();
+        let catalog = open(&pool);
+        let table = numbers(&catalog, 50_000);
+        assert_eq!(stored_pages(&catalog, &table), 3);
+        let chosen = set(&catalog, TableLayout::Elf);
+        assert_eq!(stored_pages(&catalog, &chosen), 1, "the key has no value twice: it stays a page");
+        assert!(!chosen.is_merge_due());
+        let named = ElfLayout { dimensions: vec![2, 1, 0], caching: ElfCaching::Whole };
+        let table = set(&catalog, named.clone());
+        assert_eq!(stored_pages(&catalog, &table), 0);
+        assert_eq!(table.merge(|_| Ok(())).unwrap().rows, 0, "all have its dimensions");
+        let lists = ElfLayout { caching: lists("lru", 20), ..named };
+        let table = set(&catalog, lists);
+        assert_eq!(table.merge(|_| Ok(())).unwrap().rows, 0, "what is cached moves nothing");
+        let table = set(&catalog, ElfLayout::default());
+        assert!(!table.is_merge_due(), "any dimensions will do where they are chosen");
+        assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+    }
+    let pool = Pool::open_or_create(&path, &options()).unwrap();
+    let catalog = open(&pool);
+    let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+    let (rows, searches) = scanned(&table, &tx, vec![equal(1, 5), equal(2, 35)]);
+    assert_eq!((rows.len(), searches), (50, 1), "no page is there that a scan could read for less");
+    assert!(rows.iter().all(|row| matches!(row[0], Value::BigInt(id) if *row == expected(id))));
+    let all = ColumnCondition::Between { least: 1, greatest: 99 };
+    let (rows, searches) = scanned(&table, &tx, vec![ColumnFilter { column: 1, condition: all }]);
+    assert_eq!((rows.len(), searches), (49_500, 0), "a scan of pages costs less than most of the lists");
+    let found = table.get(&tx, &[Value::BigInt(777)]).unwrap();
+    assert_eq!(found, Some(expected(777)));
+    let cached = catalog.cached_columns();
+    assert!(cached.iter().any(|column| column.column == ElfLayout::NAME), "{cached:?}");
+    drop(tx);
+    let table = set(&catalog, TableLayout::Columns);
+    assert_eq!(stored_pages(&catalog, &table), 3);
+    set(&catalog, ElfLayout { dimensions: vec![1], caching: ElfCaching::Whole });
+    let table = set(&catalog, TableLayout::Rows);
+    let tx = catalog.begin().unwrap();
+    assert_eq!(table.scan(ScanRange::full()).rows(&tx).unwrap().len(), 50_000);
+    assert_eq!(table.definition().elf_layout, ElfLayout::default());
+}
+
+#[test]
+fn a_damaged_elf_of_rows_is_found_and_nothing_wrong_is_returned() {
+    let pool = Pool::volatile(&options()).unwrap();
+    let catalog = open(&pool);
+    numbers(&catalog, 20_000);
+    let table = set(&catalog, ElfLayout { dimensions: vec![1, 2], caching: ElfCaching::Whole });
+    let (tx, state) = (catalog.begin().unwrap(), table.row_group_state().unwrap());
+    let (mut from, mut pieces) = (None, Vec::new());
+    while tx
+        .scan_batch(state, &KeyRange::full(), &mut from, |key, bytes| {
+            if key[0] == 3 && key[7] == 2 {
+                pieces.push((key.to_vec(), bytes.to_vec()));
+            }
+        })
+        .unwrap()
+    {}
+    let [(key, mut bytes)] = <[_; 1]>::try_from(pieces).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    tx.write(state, &key, Some(&bytes)).unwrap();
+    tx.commit(Durability::None).unwrap();
+    drop((table, catalog));
+    let catalog = open(&pool);
+    let (table, tx) = (catalog.table("t").unwrap(), catalog.begin().unwrap());
+    let arrow = arrow_schema(table.schema().visible_columns(), "UTC");
+    let scan = table.column_scan(&tx, vec![0, 1, 2], arrow, Vec::new()).unwrap().unwrap();
+    let error = scan.read(&tx, scan.morsels()[0]).unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }) && error.to_string().contains("of its Elf"), "{error}");
+    let problems = check(&catalog, |_| {}).unwrap().problems;
+    assert!(format!("{problems:?}").contains("Elf"), "{problems:?}");
 }
 
 /// Table of numbers with an index, of which the rows are in row groups.

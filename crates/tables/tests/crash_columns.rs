@@ -68,6 +68,21 @@ fn history(pool: &Arc<Pool>) {
     catalog.drop_table("t").unwrap();
 }
 
+/// As [`history`], of the layout `elf`.
+fn history_of_elf(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let mut definition = TableDefinition::plain(Schema::new(columns(), &["id"]).unwrap());
+    definition.layout = TableLayout::Elf;
+    definition.elf_layout.dimensions = vec![1];
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    for pair in states().windows(2) {
+        commit(&catalog, &table, &pair[0], &pair[1]);
+        table.merge(|_| Ok(())).unwrap();
+    }
+    drop(table);
+    catalog.drop_table("t").unwrap();
+}
+
 /// Each commit is followed by a merge, with an index of both columns that is created after the first and dropped in
 /// the end.
 fn history_with_elf(pool: &Arc<Pool>) {
@@ -153,6 +168,20 @@ fn every_crash_leaves_an_elf_that_is_complete_or_none() {
             Ok(())
         };
         check_crashes(&options, history, verify_with_elf)
+    });
+    let report = report.unwrap();
+    assert!(report.explored(1_000), "{report:?}");
+}
+
+#[test]
+fn every_crash_leaves_the_rows_of_one_commit_in_elfs() {
+    let report = check_seeds("columns-rows-elf", 1, |seed| {
+        let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
+        let history = |pool: &Arc<Pool>| {
+            history_of_elf(pool);
+            Ok(())
+        };
+        check_crashes(&options, history, verify)
     });
     let report = report.unwrap();
     assert!(report.explored(1_000), "{report:?}");

@@ -5,8 +5,8 @@
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
 use entresol_tables::{
-    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, NewLayout, Row, ScanRange,
-    Schema, Table, TableLayout, TableOptions, Value, check,
+    BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, ElfCaching, ElfLayout,
+    NewLayout, Row, ScanRange, Schema, Table, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, StateContext};
 use std::sync::Arc;
@@ -95,6 +95,28 @@ fn history_of_blocks(pool: &Arc<Pool>) {
     set(&catalog, TableLayout::Rows).unwrap();
 }
 
+/// Layout `elf` by some dimensions.
+fn elf(dimensions: &[usize]) -> NewLayout {
+    ElfLayout { dimensions: dimensions.to_vec(), caching: ElfCaching::Whole }.into()
+}
+
+/// As [`history`], from pages to Elfs, to other dimensions, back, and to rows.
+fn history_of_elfs(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let schema = Schema::new(columns(), &["id"]).unwrap();
+    catalog.create_table("t", schema, TableOptions::default()).unwrap();
+    let states = states();
+    commit(&catalog, &states[0], &states[1]);
+    set(&catalog, TableLayout::Columns).unwrap();
+    set(&catalog, elf(&[1])).unwrap();
+    commit(&catalog, &states[1], &states[2]);
+    set(&catalog, elf(&[0, 1])).unwrap();
+    set(&catalog, TableLayout::Columns).unwrap();
+    commit(&catalog, &states[2], &states[3]);
+    set(&catalog, elf(&[])).unwrap();
+    set(&catalog, TableLayout::Rows).unwrap();
+}
+
 fn rows_of(catalog: &Catalog, table: &Arc<Table>) -> Result<Vec<Row>, String> {
     let tx = catalog.begin().map_err(text)?;
     table.scan(ScanRange::full()).rows(&tx).map_err(text)
@@ -116,7 +138,7 @@ fn verify(pool: &Arc<Pool>) -> Result<(), String> {
     // It has the one layout or the other, and can have either.
     let other: NewLayout = match table.definition().layout {
         TableLayout::Rows => clustered(),
-        TableLayout::Columns | TableLayout::Clustered => TableLayout::Rows.into(),
+        TableLayout::Columns | TableLayout::Clustered | TableLayout::Elf => TableLayout::Rows.into(),
     };
     set(&catalog, other.clone())?;
     let table = catalog.table("t").map_err(text)?;
@@ -151,6 +173,11 @@ fn explore(name: &str, history: fn(&Arc<Pool>)) {
 #[test]
 fn every_crash_leaves_one_of_the_layouts() {
     explore("layout", history);
+}
+
+#[test]
+fn every_crash_leaves_elfs_or_pages() {
+    explore("layout_elf", history_of_elfs);
 }
 
 #[test]

@@ -6,8 +6,8 @@ use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_tables::{
     BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, DimensionOrder, ElfCaching,
-    Error, MergeStats, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,
-    TableOptions, Value, check,
+    ElfLayout, Error, MergeStats, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition,
+    TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{Cancellation, Interrupt, StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -68,10 +68,12 @@ fn clustered(columns: &[usize]) -> NewLayout {
 
 /// Some layout, with some dimensions.
 fn some_layout(random: &mut Random) -> NewLayout {
-    match random.below(6) {
+    match random.below(8) {
         0 => TableLayout::Rows.into(),
         1 | 2 => TableLayout::Columns.into(),
         3 => clustered(&[1]),
+        4 => TableLayout::Elf.into(),
+        5 => ElfLayout { dimensions: vec![2, 1, 0], caching: ElfCaching::Whole }.into(),
         _ => clustered(&[2, 0]),
     }
 }

@@ -407,6 +407,9 @@ impl Change<'_> {
         if definition.clustering.as_ref().is_some_and(|clustering| clustering.has(column)) {
             return Err(needed(format!("cluster_by of table {}; change that first", self.table.name())));
         }
+        if definition.elf_layout.dimensions.contains(&column) {
+            return Err(needed(format!("elf_by of table {}; change that first", self.table.name())));
+        }
         for check in &definition.checks {
             if checks::columns_of(&definition.schema, &check.expression)?.contains(&column) {
                 return Err(needed(format!("constraint {}; drop that first", check.name)));
@@ -430,6 +433,7 @@ impl Change<'_> {
             let dimensions =
                 definition.clustering.iter_mut().flat_map(|clustering| &mut clustering.dimensions);
             let moved = moved.chain(dimensions.map(|dimension| &mut dimension.column));
+            let moved = moved.chain(&mut definition.elf_layout.dimensions);
             moved.filter(|other| **other > column).for_each(|other| *other -= 1);
             Ok(())
         })

@@ -85,11 +85,12 @@ impl DeclaredClustering {
         schema: &Schema,
         before: Option<&ClusteringDefinition>,
     ) -> Result<ClusteringDefinition> {
+        let declared = |text: &str| dimensions((table, schema), ("cluster_by", text, "column [bits], ..."));
         let mut clustering = match (&self.cluster_by, before) {
             (Some(cluster_by), Some(before)) => {
-                ClusteringDefinition { dimensions: dimensions(table, schema, cluster_by)?, ..before.clone() }
+                ClusteringDefinition { dimensions: declared(cluster_by)?, ..before.clone() }
             }
-            (Some(cluster_by), None) => ClusteringDefinition::new(dimensions(table, schema, cluster_by)?),
+            (Some(cluster_by), None) => ClusteringDefinition::new(declared(cluster_by)?),
             (None, Some(before)) => before.clone(),
             (None, None) => {
                 let message = "layout 'clustered' needs cluster_by = (column [bits], ...)";
@@ -103,11 +104,14 @@ impl DeclaredClustering {
     }
 }
 
-/// Dimensions of `column [bits], ...`.
-fn dimensions(table: &str, schema: &Schema, text: &str) -> Result<Vec<Dimension>> {
+/// Dimensions of `column [bits], ...`, the value of a parameter.
+pub(super) fn dimensions(
+    (table, schema): (&str, &Schema),
+    (parameter, text, wanted): (&str, &str, &str),
+) -> Result<Vec<Dimension>> {
     let tokens = tokenize(text, BEGINNING)?;
     let tokens: Vec<Token> = tokens.into_iter().map(|token| token.token).collect();
-    let wrong = || invalid("cluster_by", text, "column [bits], ...");
+    let wrong = || invalid(parameter, text, wanted);
     let dimension = |words: &[Token]| {
         let (name, bits) = match words {
             [Token::Word(name)] => (name, None),

@@ -40,6 +40,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         definition.version_slots = declared.versions;
         let layout = (definition.layout, definition.auto_layout);
         definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
+        definition.elf_layout = declared.elf.definition(&name, &definition.schema, layout)?;
         definition.changes = declared.changes.flatten();
         let options = TableOptions { if_not_exists: create.if_not_exists, ..options_of(&declared) };
         make_table(session, &name, definition, sequences, options).await?;
@@ -64,6 +65,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     definition.version_slots = declared.versions;
     let layout = (definition.layout, definition.auto_layout);
     definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
+    definition.elf_layout = declared.elf.definition(&name, &definition.schema, layout)?;
     definition.changes = declared.changes.flatten();
     session.begin_definite()?;
     make_table(session, &name, definition, Vec::new(), options_of(&declared)).await?;

@@ -64,9 +64,9 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateIndex) -> Resul
     }
 }
 
-/// Parameters of an index.
-#[derive(Default)]
-struct Parameters {
+/// Parameters of an index, or of the Elf that holds the rows of a table.
+#[derive(Debug, Default)]
+pub(crate) struct Parameters {
     order: Option<DimensionOrder>,
     /// True if lists are cached.
     lists: Option<bool>,
@@ -100,7 +100,7 @@ impl Parameters {
     }
 
     /// Sets a parameter; true if it was set before.
-    fn set(&mut self, name: &str, text: &str) -> Result<bool> {
+    pub(crate) fn set(&mut self, name: &str, text: &str) -> Result<bool> {
         Ok(match name {
             DIMENSION_ORDER => self.order.replace(order_of(text)?).is_some(),
             ElfCaching::CACHE => {
@@ -130,7 +130,8 @@ impl Parameters {
         })
     }
 
-    fn caching(&self) -> Result<ElfCaching> {
+    /// Part of the Elf that is cached.
+    pub(crate) fn caching(&self) -> Result<ElfCaching> {
         if self.lists != Some(true) {
             let of_lists = [
                 (ElfCaching::POLICY, self.policy.is_some()),

@@ -1,4 +1,4 @@
-//! `ALTER TABLE t SET (layout = 'rows' | 'columns' | 'clustered')`: the rows of a table move into row groups, or out of
+//! `ALTER TABLE t SET (layout = 'rows' | 'columns' | 'clustered' | 'elf')`: the rows of a table move into row groups, or out of
 //! them, or into row groups of the other kind.
 //!
 //! Others read and write meanwhile; a transaction that writes a row which is moved may get a conflict, and so does one
@@ -32,11 +32,11 @@ pub(crate) struct LayoutChange {
 }
 
 impl LayoutChange {
-    /// Change that options ask for; none if they name neither a layout nor dimensions.
+    /// Change that options ask for; none if they name neither a layout nor what belongs to one.
     pub(crate) fn declared(table: &Table, options: &DeclaredOptions) -> Result<Option<LayoutChange>> {
         let definition = table.definition();
         let given = options.clustering.given();
-        let choice = match (options.layout, given) {
+        let choice = match (options.layout, given.or_else(|| options.elf.given())) {
             (None, None) => return Ok(None),
             (Some(choice), _) => choice,
             (None, _) if definition.auto_layout => LayoutChoice::Auto,
@@ -62,6 +62,9 @@ impl LayoutChange {
             (Some(clustering), true) => (Some(clustering.into()), None),
             (declared, _) => ((!is_auto).then(|| layout.into()), declared),
         };
+        let of = (layout, is_auto);
+        let elf = options.elf.changed(table.name(), table.schema(), of, &definition.elf_layout)?;
+        let new = elf.map(NewLayout::from).or(new);
         Ok(Some(LayoutChange { is_auto, new, declared }))
     }
 }

@@ -5,6 +5,7 @@ pub(crate) mod backup;
 pub(crate) mod clustering;
 pub(crate) mod create_table;
 mod elf;
+pub(crate) mod elf_layout;
 pub(crate) mod generated;
 pub(crate) mod layout;
 pub(crate) mod maintenance;

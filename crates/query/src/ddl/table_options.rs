@@ -5,16 +5,18 @@
 //! | `history` | a time, `forever`, `off` ([`crate::planner::time_travel`]) | yes |
 //! | `changes` | as `history`: retention of the changes that CHANGES and SUBSCRIBE read | yes |
 //! | `placement` | `dram`, `pmem`, `disk`, `auto` | no |
-//! | `layout` | `rows`, `columns`, `clustered`, `auto` (one of them, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]) |
+//! | `layout` | `rows`, `columns`, `clustered`, `elf`, `auto` (one of the first three, by the workload) | yes, which moves the rows ([`crate::ddl::layout`]) |
 //! | `structure` | that of the rows' index, by name, or `auto`: the cost model's; `USING name` says the same | no |
 //! | `node_bytes` | bytes of the nodes of that structure, of those that have a choice | no |
 //! | `protocol` | `mvcc`, `mvcc_chains`, `s2pl`, `bocc` | no |
 //! | `versions` | version slots of a row with `mvcc`, 2 to 64 | no |
 //! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
 //! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | yes, which writes the blocks anew |
+//! | `elf_by`, `cache`, `cache_policy`, `cache_percent`, `cache_monolists` | see [`crate::ddl::elf_layout`] | yes; other dimensions write the row groups anew |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use crate::ddl::clustering::DeclaredClustering;
+use crate::ddl::elf_layout::DeclaredElf;
 use crate::error::{Error, Result};
 use crate::session::notices::is_storage;
 use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
@@ -33,7 +35,7 @@ const AUTO: &str = "auto";
 /// Structures that tables cannot have, and why.
 const OTHER_STRUCTURES: [(&str, &str); 3] = [
     ("hash", "a hash table has no order of keys, and tables are read by ranges"),
-    ("elf", "an Elf is an index of a table with the layout 'columns'"),
+    ("elf", "an Elf is a layout, WITH (layout = 'elf'), or an index of a table with row groups"),
     ("btree", "a table is no index; its primary key has one already"),
 ];
 
@@ -47,6 +49,7 @@ pub(crate) struct DeclaredOptions {
     pub(crate) placement: Option<TierChoice>,
     pub(crate) layout: Option<LayoutChoice>,
     pub(crate) clustering: DeclaredClustering,
+    pub(crate) elf: DeclaredElf,
     pub(crate) structure: Option<DeclaredStructure>,
     pub(crate) node_bytes: Option<u16>,
     pub(crate) protocol: Option<Protocol>,
@@ -110,12 +113,15 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             "versions" => declared.versions.replace(versions_of(&text_of(value))?).is_some(),
             "hot_bytes" => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
-            name => match declared.clustering.take(name, &text_of(value))? {
-                Some(is_named_twice) => is_named_twice,
-                None => {
-                    return Err(Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value)));
-                }
-            },
+            name => {
+                let text = text_of(value);
+                let of_clustering = declared.clustering.take(name, &text)?;
+                let taken =
+                    of_clustering.map_or_else(|| declared.elf.take(name, &text), |is| Ok(Some(is)))?;
+                taken.ok_or_else(|| {
+                    Error::coded("22023", format!("unrecognized parameter \"{}\"", key.value))
+                })?
+            }
         };
         if is_named_twice {
             return Err(Error::coded("42601", format!("parameter \"{name}\" specified more than once")));
@@ -188,7 +194,7 @@ fn layout_of(text: &str) -> Result<LayoutChoice> {
     let known = TableLayout::ALL.into_iter().find(|layout| layout.name().eq_ignore_ascii_case(name));
     known.map(LayoutChoice::Layout).ok_or_else(|| {
         let message = format!("invalid value for parameter \"layout\": \"{text}\"");
-        Error::coded("22023", format!("{message}; rows, columns, clustered or auto"))
+        Error::coded("22023", format!("{message}; rows, columns, clustered, elf or auto"))
     })
 }
 

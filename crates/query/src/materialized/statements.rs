@@ -126,7 +126,7 @@ fn without_effect(declared: &DeclaredOptions) -> Option<&'static str> {
         (declared.hot_bytes.is_some(), "hot_bytes"),
     ];
     let found = others.into_iter().find(|(is_declared, _)| *is_declared).map(|(_, name)| name);
-    found.or_else(|| declared.clustering.given())
+    found.or_else(|| declared.clustering.given()).or_else(|| declared.elf.given())
 }
 
 /// Makes the table of a view whose query there is, with the rows of now, and lets it be refreshed behind the commits.

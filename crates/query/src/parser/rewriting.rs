@@ -7,7 +7,7 @@
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
 //! SUBSCRIBE TO t ...                               SELECT * FROM subscribe('SUBSCRIBE TO t ...')
 //! MERGE ...                                        see [`crate::parser::merge`]
-//! WITH (cluster_by = (a 6, b))                     WITH (cluster_by = 'a 6, b')
+//! WITH (cluster_by = (a 6, b))                     WITH (cluster_by = 'a 6, b'), and elf_by alike
 //! CREATE TABLE t (...) USING m                     CREATE TABLE t (...) WITH (structure = 'm')
 //! ABORT                                            ROLLBACK
 //! BETWEEN SYMMETRIC a AND b                        BETWEEN !! a AND b: a mark, see [`SYMMETRIC`]
@@ -211,7 +211,7 @@ fn rewrite_table_queries(tokens: &mut Vec<TokenWithSpan>) {
 /// Makes a string of the dimensions of a table option.
 fn quote_dimensions(tokens: &mut Vec<TokenWithSpan>) {
     let begins = |at: usize| {
-        is(tokens.get(at), "cluster_by")
+        (is(tokens.get(at), "cluster_by") || is(tokens.get(at), "elf_by"))
             && tokens.get(at + 1).is_some_and(|token| token.token == Token::Eq)
             && tokens.get(at + 2).is_some_and(|token| token.token == Token::LParen)
     };
@@ -308,6 +308,10 @@ mod tests {
             (
                 "CREATE TABLE t (a INT) WITH (layout = 'clustered', cluster_by = (a 6, \"B\"), split = mean)",
                 "CREATE TABLE t ( a INT ) WITH ( layout = 'clustered' , cluster_by = 'a 6, \"B\"' , split = mean )",
+            ),
+            (
+                "ALTER TABLE t SET (layout = 'elf', elf_by = (a, \"B\"))",
+                "ALTER TABLE t SET ( layout = 'elf' , elf_by = 'a, \"B\"' )",
             ),
             (
                 "CREATE TABLE t (ä INT GENERATED ALWAYS AS IDENTITY ( start 5 increment 2 ), b INT)",

@@ -51,6 +51,7 @@
 mod build;
 pub mod cache;
 mod check;
+mod codes;
 mod condition;
 mod in_place;
 mod lists;

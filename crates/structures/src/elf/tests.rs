@@ -178,6 +178,25 @@ fn every_shorter_array_is_damaged() {
 }
 
 #[test]
+fn codes_of_each_dimension_are_those_that_it_was_built_of() {
+    let mut random = Random(5);
+    let kinds = [Codes::One, Codes::Few(5), Codes::Skewed(50), Codes::Different, Codes::Wide];
+    for tuples in [0, 1, 2, 60, 900] {
+        for first in 0..kinds.len() {
+            for dimensions in [1, 3, 12] {
+                let kind = |at: usize| kinds[(first + at) % kinds.len()];
+                let codes: Vec<Vec<u32>> =
+                    (0..dimensions).map(|at| codes_of(kind(at), tuples, &mut random)).collect();
+                let elf = build(&codes);
+                for (at, codes) in codes.iter().enumerate() {
+                    assert_eq!(elf.codes(at), *codes, "{tuples} tuples, dimension {at} from {first} on");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn the_papers_example_has_its_lists() {
     // Tuples of the picture of the module.
     let elf = build(&[vec![0, 0, 0, 1], vec![3, 3, 4, 5], vec![7, 9, 1, 5]]);

@@ -116,7 +116,9 @@ pub(super) fn layouts(table: &Table, model: &WorkloadModel<'_>, design: &Design)
         // One change of the layout is enough.
         return Vec::new();
     }
-    let is_other = |layout: &TableLayout| *layout != design.layout && *layout != TableLayout::Clustered;
+    // Of `elf` the model knows neither the bytes nor the time to make a page: a statement alone chooses it.
+    let is_proposed = |layout: &TableLayout| !matches!(layout, TableLayout::Clustered | TableLayout::Elf);
+    let is_other = |layout: &TableLayout| *layout != design.layout && is_proposed(layout);
     // An Elf would have to be dropped first.
     let has_room = |layout: &TableLayout| *layout != TableLayout::Rows || design.elves.is_empty();
     let is_possible = |layout: &TableLayout| may_have(table, &(*layout).into());

@@ -1,8 +1,9 @@
 //! ALTER TABLE ... SET (layout = ...): the layout of a table with rows.
 //!
 //! ```text
-//!   to columns   row of the catalog, fence off writers ─▶ merges move the rows into row groups
-//!   or clustered
+//!   to columns,  row of the catalog, fence off writers ─▶ merges move the rows into row groups
+//!   clustered
+//!   or elf
 //!   between them row of the catalog, fence off writers ─▶ merges write row groups anew
 //!   to rows      no more row groups ─▶ step by step rows go back ─▶ row of the catalog, fence off writers
 //!                                                                   ─▶ drop the state of the row groups
@@ -13,11 +14,11 @@
 //! table, get a conflict when they commit; so may one that writes a row which a step moves.
 //!
 //! Row groups in key order and blocks may stand side by side ([`crate::columns::clustering::mixture`]), so the change
-//! between `columns` and `clustered`, or to other dimensions, is one commit as well. A table that was clustered once has
-//! the state of the places of rows until it is stored by row.
+//! between `columns`, `elf` and `clustered`, or to other dimensions, is one commit as well. A table that was clustered
+//! once has the state of the places of rows until it is stored by row.
 //!
 //! *Version history.* Row groups have nothing to tell of the time before they were there, so time travel goes over the
-//! change to `columns` or `clustered`. The versions that row groups have go with them: after the change to `rows` the
+//! change to any of them. The versions that row groups have go with them: after the change to `rows` the
 //! version history begins at it.
 //!
 //! Memory: the rows of a merge's step, or of a drain's.
@@ -31,6 +32,7 @@ use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::schema::clustering::ClusteringDefinition;
 use crate::schema::definition::{TableDefinition, TableLayout};
+use crate::schema::elf::ElfLayout;
 use crate::table::Table;
 use entresol_transactions::{Cancellation, State, StateId, StateOptions};
 use std::sync::Arc;
@@ -48,17 +50,25 @@ pub struct NewLayout {
     pub layout: TableLayout,
     /// Clustering of the layout `clustered`; none: that of the table's definition.
     pub clustering: Option<ClusteringDefinition>,
+    /// Elf of the layout `elf`; none: that of a table which has the layout, else the default.
+    pub elf: Option<ElfLayout>,
 }
 
 impl From<TableLayout> for NewLayout {
     fn from(layout: TableLayout) -> NewLayout {
-        NewLayout { layout, clustering: None }
+        NewLayout { layout, clustering: None, elf: None }
     }
 }
 
 impl From<ClusteringDefinition> for NewLayout {
     fn from(clustering: ClusteringDefinition) -> NewLayout {
-        NewLayout { layout: TableLayout::Clustered, clustering: Some(clustering) }
+        NewLayout { layout: TableLayout::Clustered, clustering: Some(clustering), elf: None }
+    }
+}
+
+impl From<ElfLayout> for NewLayout {
+    fn from(elf: ElfLayout) -> NewLayout {
+        NewLayout { layout: TableLayout::Elf, clustering: None, elf: Some(elf) }
     }
 }
 
@@ -67,7 +77,8 @@ impl NewLayout {
     pub(crate) fn is_of(&self, table: &Table) -> bool {
         let definition = table.definition();
         let is_clustering = |of: &ClusteringDefinition| definition.clustering.as_ref() == Some(of);
-        definition.layout == self.layout && self.clustering.as_ref().is_none_or(is_clustering)
+        let is_elf = self.elf.as_ref().is_none_or(|elf| *elf == definition.elf_layout);
+        definition.layout == self.layout && self.clustering.as_ref().is_none_or(is_clustering) && is_elf
     }
 }
 
@@ -96,6 +107,8 @@ pub(crate) fn with_layout(table: &Table, new: &NewLayout) -> Result<TableDefinit
     } else if !definition.auto_layout {
         definition.clustering = None;
     }
+    // Of another layout it is the default.
+    definition.elf_layout = new.elf.clone().filter(|_| new.layout == TableLayout::Elf).unwrap_or_default();
     definition.check(table.name())?;
     check_state(table, &definition)?;
     Ok(definition)

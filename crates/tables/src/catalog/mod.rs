@@ -473,8 +473,9 @@ impl Catalog {
                     columns.push(CachedColumn { table, column, counts, share, lists: None, gain_seconds });
                 }
             }
-            for elf in &table.definition().elves {
-                if let Some((counts, lists)) = row_groups.cached_elf_use(elf, &cached) {
+            let elves = table.definition().elves.iter().cloned().chain(table.definition().rows_elf());
+            for elf in elves {
+                if let Some((counts, lists)) = row_groups.cached_elf_use(&elf, &cached) {
                     let (table, column) = (table.name().to_owned(), elf.name.clone());
                     let gain_seconds = lists.is_some().then(|| medium.gain_seconds(counts.hits));
                     columns.push(CachedColumn { table, column, counts, share: None, lists, gain_seconds });

@@ -26,6 +26,10 @@ pub(crate) const KEY_WIDTH: KeyWidth = KeyWidth::Eight;
 const FORMAT: u8 = 1;
 /// Format of a directory entry with a range of cluster keys.
 const FORMAT_CLUSTERED: u8 = 2;
+/// Format of a directory entry with the dimensions that an Elf holds.
+const FORMAT_ELF: u8 = 3;
+/// Mark on the kind of a summary of a column whose values are in an Elf.
+const IN_ELF: u8 = 0x80;
 
 /// Kind of an entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -51,7 +55,7 @@ pub(crate) enum EntryKind {
 const ELF_COLUMN: u16 = 1 << 15;
 
 impl EntryKind {
-    /// Greatest number of an Elf.
+    /// Greatest number of an Elf: that of the one that holds the rows in the layout `elf`.
     pub(crate) const ELVES_MAX: u16 = 8191;
 
     fn code(self) -> u8 {
@@ -133,7 +137,7 @@ pub(crate) struct RowGroup {
     pub(crate) rows: u32,
     /// Rows that were deleted or replaced, as of the last merge.
     pub(crate) deleted: u32,
-    /// Bytes of its pages.
+    /// Bytes of its pages, those of dimensions as they are in the cache among them.
     pub(crate) bytes: u64,
     /// Encoded key of the first and of the last row.
     pub(crate) first: KeyBytes,
@@ -141,6 +145,9 @@ pub(crate) struct RowGroup {
     /// Of a block of the layout `clustered`, whose rows are in the order of their cluster keys; its first and last key
     /// are the least and the greatest one.
     pub(crate) cluster: Option<ClusterRange>,
+    /// Ids of the columns that its Elf holds in place of pages, in the order of its levels; none but in the layout
+    /// `elf`.
+    pub(crate) dimensions: Vec<u16>,
 }
 
 impl RowGroup {
@@ -154,7 +161,11 @@ impl RowGroup {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![if self.cluster.is_some() { FORMAT_CLUSTERED } else { FORMAT }];
+        let mut bytes = vec![match (&self.cluster, &self.dimensions[..]) {
+            (Some(_), _) => FORMAT_CLUSTERED,
+            (None, []) => FORMAT,
+            (None, _) => FORMAT_ELF,
+        }];
         bytes.extend_from_slice(&self.rows.to_le_bytes());
         bytes.extend_from_slice(&self.deleted.to_le_bytes());
         bytes.extend_from_slice(&self.bytes.to_le_bytes());
@@ -164,6 +175,9 @@ impl RowGroup {
             bytes.extend_from_slice(&cluster.scheme.to_le_bytes());
             bytes.extend_from_slice(&cluster.least.to_le_bytes());
             bytes.extend_from_slice(&cluster.greatest.to_le_bytes());
+        } else if !self.dimensions.is_empty() {
+            bytes.push(self.dimensions.len() as u8);
+            self.dimensions.iter().for_each(|column| bytes.extend_from_slice(&column.to_le_bytes()));
         }
         bytes
     }
@@ -172,12 +186,12 @@ impl RowGroup {
     pub(crate) fn from_bytes(number: u32, bytes: &[u8]) -> Option<RowGroup> {
         let mut reader = Reader(bytes);
         let format = reader.byte()?;
-        matches!(format, FORMAT | FORMAT_CLUSTERED).then_some(())?;
+        matches!(format, FORMAT | FORMAT_CLUSTERED | FORMAT_ELF).then_some(())?;
         let (rows, deleted) = (reader.number()?, reader.number()?);
         let low = reader.number()?;
         let bytes = u64::from(low) | u64::from(reader.number()?) << 32;
         let (first, last) = (take_key(&mut reader)?, take_key(&mut reader)?);
-        let mut cluster = None;
+        let (mut cluster, mut dimensions) = (None, Vec::new());
         if format == FORMAT_CLUSTERED {
             let scheme = reader.number()?;
             let mut long = || Some(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
@@ -185,8 +199,13 @@ impl RowGroup {
             (least <= greatest).then_some(())?;
             cluster = Some(ClusterRange { scheme, least, greatest });
         }
+        if format == FORMAT_ELF {
+            let count = reader.byte()?;
+            dimensions = (0..count).map(|_| Some(reader.short()? as u16)).collect::<Option<_>>()?;
+            (count > 0).then_some(())?;
+        }
         let sound = rows > 0 && rows as usize <= GROUP_ROWS && deleted <= rows && first <= last;
-        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster })
+        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster, dimensions })
     }
 }
 
@@ -237,7 +256,10 @@ pub(crate) struct ColumnSummary {
     pub(crate) least: i64,
     pub(crate) greatest: i64,
     pub(crate) nulls: u32,
+    /// Bytes of its page, stored or not.
     pub(crate) bytes: u32,
+    /// True if the Elf of the row group holds its values, and its page is made of that.
+    pub(crate) is_in_elf: bool,
 }
 
 impl ColumnSummary {
@@ -250,6 +272,7 @@ impl ColumnSummary {
             greatest: blocks.iter().map(|block| block.greatest).max().unwrap_or(i64::MAX),
             nulls: blocks.iter().map(|block| block.nulls as u32).sum(),
             bytes: bytes as u32,
+            is_in_elf: false,
         }
     }
 }
@@ -276,7 +299,7 @@ impl GroupSummary {
         bytes.extend_from_slice(&(self.columns.len() as u16).to_le_bytes());
         for column in &self.columns {
             bytes.extend_from_slice(&column.column.to_le_bytes());
-            bytes.push(column.kind as u8);
+            bytes.push(column.kind as u8 | if column.is_in_elf { IN_ELF } else { 0 });
             bytes.extend_from_slice(&column.least.to_le_bytes());
             bytes.extend_from_slice(&column.greatest.to_le_bytes());
             bytes.extend_from_slice(&column.nulls.to_le_bytes());
@@ -296,14 +319,15 @@ impl GroupSummary {
         (reader.byte()? == FORMAT).then_some(())?;
         let mut columns = Vec::new();
         for _ in 0..reader.short()? {
-            let (column, kind) = (reader.short()? as u16, SummaryKind::of_byte(reader.byte()?));
+            let (column, byte) = (reader.short()? as u16, reader.byte()?);
+            let (kind, is_in_elf) = (SummaryKind::of_byte(byte & !IN_ELF), byte & IN_ELF != 0);
             let mut long = || {
                 let bytes: [u8; 8] = reader.take(8)?.try_into().ok()?;
                 Some(i64::from_le_bytes(bytes))
             };
             let (least, greatest) = (long()?, long()?);
             let (nulls, bytes) = (reader.number()?, reader.number()?);
-            columns.push(ColumnSummary { column, kind, least, greatest, nulls, bytes });
+            columns.push(ColumnSummary { column, kind, least, greatest, nulls, bytes, is_in_elf });
         }
         let mut block_keys = Vec::new();
         while !reader.0.is_empty() {
@@ -386,13 +410,18 @@ mod tests {
             first: key(b"a"),
             last: key(b"ab"),
             cluster: None,
+            dimensions: Vec::new(),
         };
         assert_eq!(RowGroup::from_bytes(7, &group.to_bytes()), Some(group.clone()));
         let cluster = Some(ClusterRange { scheme: 3, least: 7, greatest: u64::MAX });
         let clustered = RowGroup { cluster, ..group.clone() };
         assert_eq!(RowGroup::from_bytes(7, &clustered.to_bytes()), Some(clustered.clone()));
-        let without = &clustered.to_bytes()[..group.to_bytes().len()];
-        assert_eq!(RowGroup::from_bytes(7, without), None);
+        let of_elf = RowGroup { dimensions: vec![3, 0, 700], ..group.clone() };
+        assert_eq!(RowGroup::from_bytes(7, &of_elf.to_bytes()), Some(of_elf.clone()));
+        for other in [clustered, of_elf] {
+            let without = &other.to_bytes()[..group.to_bytes().len()];
+            assert_eq!(RowGroup::from_bytes(7, without), None);
+        }
         let column = ColumnSummary {
             column: 3,
             kind: SummaryKind::Doubles,
@@ -400,8 +429,10 @@ mod tests {
             greatest: 9,
             nulls: 1,
             bytes: 77,
+            is_in_elf: false,
         };
-        let summary = GroupSummary { columns: vec![column], block_keys: vec![key(b"a"), key(b"")] };
+        let in_elf = ColumnSummary { column: 4, is_in_elf: true, ..column };
+        let summary = GroupSummary { columns: vec![column, in_elf], block_keys: vec![key(b"a"), key(b"")] };
         let bytes = summary.to_bytes();
         assert_eq!(GroupSummary::from_bytes(&bytes), Some(summary));
         let mut deleted = RowSet::new(9000);

@@ -4,7 +4,7 @@
 //!   delta store, in key order      live rows ──▶ new row group
 //!                                  tombstones, replaced rows ──▶ deleted rows of older row groups
 //!   row groups that are small      live rows ──▶ new row group, the old ones are removed
-//!   of another layout              live rows ──▶ blocks, or row groups in key order
+//!   of another layout              live rows ──▶ blocks, or row groups in key order, with an Elf or without
 //! ```
 //!
 //! Each step is one transaction of at most [`GROUP_ROWS`] rows, so that readers see the table before or after it,
@@ -110,6 +110,7 @@ impl Table {
             self.recluster(columns, &mut stats, &mut progress)?;
         } else {
             self.order_by_key(columns, &mut stats, &mut progress)?;
+            self.write_in_form(columns, &mut stats, &mut progress)?;
             while self.compact(columns, &mut stats)? {
                 progress(&stats)?;
             }

@@ -12,6 +12,7 @@
 //!   replaced or deleted are marked by the next merge, and gone when their row group is merged again.
 //! - The delta store is the state that a table of layout `rows` has, with the same rows; it overrides the row
 //!   groups ([`crate::table::stored`]).
+//! - In the layout `elf` an Elf of each row group holds some columns in place of their pages ([`elf::rows`]).
 //! - Pages are cached in DRAM as they are stored ([`cache`]).
 
 pub(crate) mod cache;
@@ -24,6 +25,7 @@ pub(crate) mod elf;
 pub(crate) mod encoded;
 pub(crate) mod estimates;
 pub(crate) mod find;
+pub(crate) mod form;
 pub(crate) mod group;
 pub(crate) mod integers;
 pub(crate) mod lifetime;

@@ -232,7 +232,7 @@ impl Table {
             scanned.push(ScannedGroup { group, summary, hidden, candidates: Mutex::default(), dictionaries });
         }
         let elves = self.elves_for(tx, &filters);
-        let elves = elves.into_iter().map(|elf| StoredElf::of(self.schema(), elf)).collect();
+        let elves = elves.iter().map(|elf| StoredElf::of(self.schema(), elf)).collect();
         let blocks = scanned.iter().map(|scanned| (scanned.group.rows as usize).div_ceil(BLOCK_ROWS) as u32);
         let meter = PipelineMeter::new(columns, tx, blocks.collect());
         Ok(Some(ColumnScan {
@@ -249,14 +249,15 @@ impl Table {
         }))
     }
 
-    /// Elf indexes that a scan of the transaction may search for rows that meet some of the filters: those that have
-    /// a column of one; none in time travel.
-    pub fn elves_for(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Vec<&ElfDefinition> {
+    /// Elfs that a scan of the transaction may search for rows that meet some of the filters: that of the layout `elf`,
+    /// and indexes, which have a column of one; none in time travel.
+    pub fn elves_for(&self, tx: &Transaction, filters: &[ColumnFilter]) -> Vec<ElfDefinition> {
         if tx.as_of().is_some() {
             return Vec::new();
         }
-        let has = |elf: &&ElfDefinition| filters.iter().any(|filter| elf.columns.contains(&filter.column));
-        self.definition().elves.iter().filter(has).collect()
+        let has = |elf: &ElfDefinition| filters.iter().any(|filter| elf.columns.contains(&filter.column));
+        let of_layout = self.definition().rows_elf().into_iter();
+        of_layout.chain(self.definition().elves.iter().cloned()).filter(has).collect()
     }
 
     /// Rows of row groups that the delta store overrides, by the position of their group.

@@ -8,6 +8,7 @@ use crate::columns::cache::page_key::{PageKey, StoreNumber};
 use crate::columns::cache::{CachedObject, PageCache};
 use crate::columns::clustering::store::{BlockDivision, Clustering};
 use crate::columns::elf::StoredElf;
+use crate::columns::elf::rows::RowsElf;
 use crate::columns::group::{
     ClusterRange, ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range,
     group_of,
@@ -25,7 +26,7 @@ use parking_lot::{Mutex, RwLock};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Column id of the hidden key, which has none.
 const HIDDEN_KEY_ID: u16 = u16::MAX;
@@ -88,6 +89,8 @@ pub(crate) struct ColumnStore {
     pub(super) elves: RwLock<Arc<[StoredElf]>>,
     /// Number of the next Elf index.
     pub(super) next_elf: AtomicU32,
+    /// Elf that holds the dimensions of new row groups, in the layout `elf`.
+    pub(super) rows_elf: RwLock<Option<Arc<StoredElf>>>,
 }
 
 impl std::fmt::Debug for ColumnStore {
@@ -125,6 +128,7 @@ impl ColumnStore {
             clustering: places.map(Clustering::opened).map(OnceLock::from).unwrap_or_default(),
             elves: RwLock::new(Arc::default()),
             next_elf: AtomicU32::new(0),
+            rows_elf: RwLock::default(),
         })
     }
 
@@ -260,8 +264,10 @@ impl ColumnStore {
                 group.cluster.is_none() && group.rows as usize <= BLOCK_ROWS && group.bytes <= SMALL_BYTES_MAX
             };
             self.small.store(groups.iter().filter(is_small).count() as u64, Ordering::Relaxed);
-            let has_blocks = self.has_blocks();
-            let is_misplaced = |group: &&RowGroup| group.cluster.is_some() != has_blocks;
+            let (has_blocks, elf) = (self.has_blocks(), self.rows_elf());
+            let is_misplaced = |group: &&RowGroup| {
+                group.cluster.is_some() != has_blocks || !has_blocks && !self.has_form(group, elf.as_deref())
+            };
             self.misplaced.store(groups.iter().filter(is_misplaced).count() as u64, Ordering::Relaxed);
         }
         Ok(groups)
@@ -289,11 +295,18 @@ impl ColumnStore {
         self.cache.contains(&PageKey::of_page(self.number, column, group))
     }
 
-    /// As [`ColumnStore::page`], with how the page came.
+    /// As [`ColumnStore::page`], with how the page came. One of a dimension that an Elf holds is made of that.
     pub(crate) fn load_page(&self, tx: &Transaction, group: u32, column: u16) -> Result<LoadedPage> {
         let cache_key = PageKey::of_page(self.number, column, group);
         if let Some(CachedObject::Page(page)) = self.cached(tx, &cache_key) {
             return Ok(LoadedPage { page, was_cached: true, waited: Duration::ZERO });
+        }
+        let summary = self.summary(tx, group)?;
+        if summary.column(column).is_some_and(|known| known.is_in_elf) {
+            let began = Instant::now();
+            let page = Arc::new(self.page_of_elf(tx, group, (column, &summary))?);
+            self.put_cached(tx, cache_key, CachedObject::Page(Arc::clone(&page)));
+            return Ok(LoadedPage { page, was_cached: false, waited: began.elapsed() });
         }
         let key = EntryKind::Page { column }.key(group);
         let load = || self.read_page(tx, &key);
@@ -417,13 +430,16 @@ impl ColumnStore {
         }
         if rows <= GROUP_ROWS {
             let pages = encoded_pages(tx, of, pieces)?;
-            if rows == 1 || pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX) {
+            let elf = self.new_rows_elf(of.1, &pages)?;
+            let fits = pages.iter().all(|page| page.len() <= PAGE_BYTES_MAX)
+                && elf.as_ref().is_none_or(RowsElf::fits);
+            if rows == 1 || fits {
                 let (block_keys, last) = keys_of_blocks(of.0, of.1, pieces)?;
                 let first = block_keys.first().cloned().unwrap_or_default();
                 self.write_group(
                     tx,
                     of,
-                    (pieces, &pages),
+                    (pieces, &pages, elf.as_ref()),
                     GroupKeys { block_keys, first, last, cluster: None },
                 )?;
                 return Ok(1);
@@ -434,12 +450,12 @@ impl ColumnStore {
         Ok(self.write_rows(tx, of, &first)? + self.write_rows(tx, of, &second)?)
     }
 
-    /// Writes rows and their pages as a row group; returns its number.
+    /// Writes rows and their pages, but for those that an Elf holds, as a row group; returns its number.
     pub(super) fn write_group(
         &self,
         tx: &Transaction,
         (_, schema): (&str, &Schema),
-        (pieces, pages): (&[Vec<ArrayRef>], &[Vec<u8>]),
+        (pieces, pages, elf): (&[Vec<ArrayRef>], &[Vec<u8>], Option<&RowsElf>),
         GroupKeys { block_keys, first, last, cluster }: GroupKeys,
     ) -> Result<u32> {
         let number = self.next_number()?;
@@ -450,17 +466,23 @@ impl ColumnStore {
             let page = ColumnPage::open(encoded);
             let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
             let id = column_id(schema, at);
-            summary.columns.push(ColumnSummary::of(id, &page, encoded.len()));
-            tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
+            let is_in_elf = elf.is_some_and(|elf| elf.dimensions.contains(&id));
+            summary.columns.push(ColumnSummary { is_in_elf, ..ColumnSummary::of(id, &page, encoded.len()) });
+            if !is_in_elf {
+                tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
+            }
             if has_elves {
                 opened.push((id, page));
             }
         }
         self.write_elves(tx, number, &opened)?;
+        elf.map_or(Ok(()), |elf| self.write_rows_elf(tx, number, elf))?;
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
         let bytes = pages.iter().map(|page| page.len() as u64).sum();
         assert!(first <= last && rows > 0, "a row group has rows, in key order");
-        let group = RowGroup { number, rows: rows as u32, deleted: 0, bytes, first, last, cluster };
+        let dimensions = elf.map_or_else(Vec::new, |elf| elf.dimensions.clone());
+        let rows = rows as u32;
+        let group = RowGroup { number, rows, deleted: 0, bytes, first, last, cluster, dimensions };
         tx.write(&self.state, &EntryKind::Summary.key(number), Some(&summary.to_bytes()))?;
         tx.write(&self.state, &EntryKind::Directory.key(number), Some(&group.to_bytes()))?;
         Ok(number)
@@ -478,7 +500,7 @@ impl ColumnStore {
     pub(crate) fn remove_group(&self, tx: &Transaction, group: &RowGroup) -> Result<()> {
         let number = group.number;
         let summary = self.summary(tx, number)?;
-        for column in &summary.columns {
+        for column in summary.columns.iter().filter(|column| !column.is_in_elf) {
             tx.write(&self.state, &EntryKind::Page { column: column.column }.key(number), None)?;
         }
         self.remove_elves(tx, number, &BTreeSet::new())?;

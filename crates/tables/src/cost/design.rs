@@ -10,6 +10,7 @@ use crate::columns::page::BLOCK_ROWS;
 use crate::index::few;
 use crate::schema::clustering::BLOCK_BYTES_DEFAULT;
 use crate::schema::definition::TableLayout;
+use crate::schema::elf::ElfLayout;
 use crate::table::Table;
 use entresol_structures::IndexStructure;
 use entresol_structures::elf::ElfLevel;
@@ -48,7 +49,7 @@ pub struct Design {
     pub indexes: Vec<IndexDesign>,
     /// Elfs.
     pub elves: Vec<ElfDesign>,
-    /// Dimensions of a clustered table.
+    /// Dimensions of a clustered table, or of the Elf that holds the rows.
     pub dimensions: Vec<usize>,
     /// Costs by row, value and block.
     pub constants: CostConstants,
@@ -132,6 +133,8 @@ impl Design {
             hashed: index.definition().hashed,
         };
         let clustering = table.definition().clustered_by().into_iter();
+        let clustered = clustering.flat_map(|of| &of.dimensions).map(|dimension| dimension.column);
+        let of_elf = table.definition().rows_elf().into_iter().flat_map(|elf| elf.columns);
         Design {
             layout: table.definition().layout,
             key: if schema.hidden_key() { Vec::new() } else { schema.key().to_vec() },
@@ -139,21 +142,30 @@ impl Design {
             elves: (table.definition().elves.iter())
                 .map(|elf| ElfDesign { name: elf.name.clone(), columns: elf.columns.clone() })
                 .collect(),
-            dimensions: clustering.flat_map(|of| &of.dimensions).map(|dimension| dimension.column).collect(),
+            dimensions: clustered.chain(of_elf).collect(),
             constants: constants_of(table),
         }
+    }
+
+    /// Elf that holds the rows, in the layout `elf`.
+    fn rows_elf(&self) -> Option<ElfDesign> {
+        let (name, columns) = (ElfLayout::NAME.to_owned(), self.dimensions.clone());
+        (self.layout == TableLayout::Elf).then_some(ElfDesign { name, columns })
     }
 
     /// Paths to the rows of a query, the cheapest first; at least one.
     pub fn paths(&self, statistics: &TableStatistics, query: &QueryProfile) -> Vec<PathCost> {
         let mut paths = match self.layout {
             TableLayout::Rows => vec![self.all_rows(statistics, query)],
-            TableLayout::Columns | TableLayout::Clustered => vec![self.by_columns(statistics, query)],
+            TableLayout::Columns | TableLayout::Clustered | TableLayout::Elf => {
+                vec![self.by_columns(statistics, query)]
+            }
         };
         paths.extend(self.by_key(statistics, query));
         paths.extend(self.indexes.iter().filter_map(|index| self.by_index(statistics, query, index)));
         if self.layout != TableLayout::Rows {
-            paths.extend(self.elves.iter().filter_map(|elf| self.by_elf(statistics, query, elf)));
+            let elves = self.elves.iter().cloned().chain(self.rows_elf());
+            paths.extend(elves.filter_map(|elf| self.by_elf(statistics, query, &elf)));
         }
         paths.sort_by(|first, second| first.ns.total_cmp(&second.ns));
         paths
@@ -170,7 +182,7 @@ impl Design {
                 let best = paths.iter().map(rank).max();
                 paths.iter().position(|cost| Some(rank(cost)) == best)
             }
-            TableLayout::Columns | TableLayout::Clustered => Some(0),
+            TableLayout::Columns | TableLayout::Clustered | TableLayout::Elf => Some(0),
         };
         paths.swap_remove(at.unwrap_or(0))
     }
@@ -186,10 +198,11 @@ impl Design {
         let entries = self.indexes.len() as f64 * costs.write_entry;
         let merge = match self.layout {
             TableLayout::Rows => 0.0,
-            TableLayout::Columns => costs.merge,
+            TableLayout::Columns | TableLayout::Elf => costs.merge,
             TableLayout::Clustered => costs.merge_clustered,
         };
-        let of_elves: usize = self.elves.iter().map(|elf| elf.columns.len()).sum();
+        let elves = self.elves.iter().cloned().chain(self.rows_elf());
+        let of_elves: usize = elves.map(|elf| elf.columns.len()).sum();
         let merge = merge + of_elves as f64 * costs.merge_elf_value;
         let read = self.point_ns();
         // Writers of an indexed table read the row before.
@@ -207,7 +220,7 @@ impl Design {
     pub(crate) fn point_ns(&self) -> f64 {
         match self.layout {
             TableLayout::Rows => self.constants.row_point,
-            TableLayout::Columns => self.constants.column_point,
+            TableLayout::Columns | TableLayout::Elf => self.constants.column_point,
             TableLayout::Clustered => self.constants.clustered_point,
         }
     }
@@ -234,7 +247,7 @@ impl Design {
         let ns = match self.layout {
             TableLayout::Rows => probes * self.constants.row_point + rows * self.row_ns(query),
             // Row groups are scanned; their summaries know the key as any column.
-            TableLayout::Columns => return None,
+            TableLayout::Columns | TableLayout::Elf => return None,
             TableLayout::Clustered => rows * self.constants.place_row,
         };
         Some(PathCost { path: AccessPath::KeyRange, rows, ns, rank })

@@ -14,7 +14,7 @@
 use crate::error::{Error, Result};
 use crate::index::key_width;
 use crate::schema::clustering::ClusteringDefinition;
-use crate::schema::elf::{self, ElfDefinition};
+use crate::schema::elf::{self, ElfDefinition, ElfLayout};
 use crate::schema::versions::SchemaVersions;
 use crate::schema::{Schema, invalid};
 use crate::value::DataType;
@@ -52,7 +52,8 @@ const SECTION_VERSION_SLOTS: u8 = 15;
 const SECTION_PAGES: u8 = 16;
 const SECTION_STRUCTURE_REASON: u8 = 17;
 const SECTION_NODE_BYTES: u8 = 18;
-const SECTIONS: usize = SECTION_NODE_BYTES as usize + 1;
+const SECTION_ELF_LAYOUT: u8 = 19;
+const SECTIONS: usize = SECTION_ELF_LAYOUT as usize + 1;
 /// Maximum bytes of the reason of a structure.
 const STRUCTURE_REASON_BYTES_MAX: usize = 1024;
 
@@ -62,6 +63,7 @@ const PAGES: u8 = 1;
 
 const LAYOUT_COLUMNS: u8 = 1;
 const LAYOUT_CLUSTERED: u8 = 2;
+const LAYOUT_ELF: u8 = 3;
 
 const FLAG_UNIQUE: u8 = 1;
 const FLAG_CONSTRAINT: u8 = 2;
@@ -130,6 +132,8 @@ pub struct TableDefinition {
     /// Dimensions of a table with the layout `clustered`; of one whose layout follows the workload those that it may
     /// choose.
     pub clustering: Option<ClusteringDefinition>,
+    /// Elf that holds the rows of a table with the layout `elf`; of other layouts the default.
+    pub elf_layout: ElfLayout,
     /// Structure of the index of its rows, which has to have keys of their width; it never changes.
     pub structure: IndexStructure,
     /// Bytes of the structure's nodes; `None`: as many as it takes. It never changes.
@@ -152,11 +156,14 @@ pub enum TableLayout {
     Columns,
     /// As columns, with the rows of a row group near each other in several dimensions.
     Clustered,
+    /// As columns, with an Elf that holds some of them in place of their pages.
+    Elf,
 }
 
 impl TableLayout {
     /// All layouts.
-    pub const ALL: [TableLayout; 3] = [TableLayout::Rows, TableLayout::Columns, TableLayout::Clustered];
+    pub const ALL: [TableLayout; 4] =
+        [TableLayout::Rows, TableLayout::Columns, TableLayout::Clustered, TableLayout::Elf];
 
     /// Name in SQL.
     pub const fn name(self) -> &'static str {
@@ -164,6 +171,7 @@ impl TableLayout {
             TableLayout::Rows => "rows",
             TableLayout::Columns => "columns",
             TableLayout::Clustered => "clustered",
+            TableLayout::Elf => "elf",
         }
     }
 
@@ -182,7 +190,8 @@ pub(crate) struct StatesBeside {
     pub(crate) change_log: Option<u32>,
     /// Of the row groups; there is one if the definition says so.
     pub(crate) columns: Option<u32>,
-    /// Of the places of rows in blocks, by key; there is one in the layout `clustered`, and in `columns` behind that.
+    /// Of the places of rows in blocks, by key; there is one in the layout `clustered`, and in `columns` and `elf`
+    /// behind that.
     pub(crate) places: Option<u32>,
 }
 
@@ -235,6 +244,7 @@ impl TableDefinition {
             auto_layout: false,
             elves: Vec::new(),
             clustering: None,
+            elf_layout: ElfLayout::default(),
             structure: IndexStructure::default(),
             node_bytes: None,
             structure_reason: None,
@@ -306,10 +316,18 @@ impl TableDefinition {
         if let (Some(elf), TableLayout::Rows) = (self.elves.first(), self.layout) {
             return Err(Error::ElfOfRows { table: table.to_owned(), index: elf.name.clone() });
         }
+        if self.layout == TableLayout::Elf {
+            self.elf_layout.check(table, &self.schema)?;
+        } else if self.elf_layout != ElfLayout::default() {
+            let layout = self.layout.name();
+            return Err(invalid(format!(
+                "table {table} of layout '{layout}' has elf_by or what an Elf caches"
+            )));
+        }
         match (&self.clustering, self.layout) {
             (Some(clustering), TableLayout::Clustered) => clustering.check(table, &self.schema),
             (Some(clustering), _) if self.auto_layout => clustering.check(table, &self.schema),
-            (None, TableLayout::Rows | TableLayout::Columns) => Ok(()),
+            (None, TableLayout::Rows | TableLayout::Columns | TableLayout::Elf) => Ok(()),
             (clustering, layout) => {
                 let has = if clustering.is_some() { "has" } else { "lacks" };
                 Err(invalid(format!("table {table} of layout '{}' {has} cluster_by", layout.name())))
@@ -320,6 +338,11 @@ impl TableDefinition {
     /// Clustering of a table that has the layout `clustered`.
     pub fn clustered_by(&self) -> Option<&ClusteringDefinition> {
         self.clustering.as_ref().filter(|_| self.layout == TableLayout::Clustered)
+    }
+
+    /// Elf that holds the rows of a table with the layout `elf`, as an index of the columns that may be its dimensions.
+    pub fn rows_elf(&self) -> Option<ElfDefinition> {
+        (self.layout == TableLayout::Elf).then(|| self.elf_layout.as_index(&self.schema))
     }
 
     /// Validates that rows may stand in pages.
@@ -448,7 +471,7 @@ impl TableDefinition {
     /// | 7 | placement (1 byte): 1 `dram`, 2 `pmem`, 3 `disk`; absent: `auto` |
     /// | 8 | name of the owner; absent if all may write |
     /// | 9 | state of the change log (4), retention in nanoseconds (8); absent if there is no log |
-    /// | 10 | layout (1): 1 `columns`, 2 `clustered`; state of the row groups (4), that of the places (4; of 1 may be absent); absent: `rows` |
+    /// | 10 | layout (1): 1 `columns`, 2 `clustered`, 3 `elf`; state of the row groups (4), that of the places (4; of 1 and 3 may be absent); absent: `rows` |
     /// | 11 | per Elf index: name, number (2), order of dimensions (1: 0 written, 1 auto), number of columns (1), columns (2 each) |
     ///
     /// | 12 | clustering: interleave (1), split (1), block bytes (4), per dimension: column (2), bits (1; 0: chosen) |
@@ -458,6 +481,7 @@ impl TableDefinition {
     /// | 16 | 1 (1) if rows may stand in pages; else absent |
     /// | 17 | reason of the structure |
     /// | 18 | bytes of nodes (2; 0: as many as the structure takes) of the rows' index and of each index; absent: all take them |
+    /// | 19 | Elf of the layout `elf`, as one of 11; absent: it is the default |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -511,8 +535,11 @@ impl TableDefinition {
         }
         if let Some(state) = states.columns {
             part.clear();
-            let is_clustered = self.layout == TableLayout::Clustered;
-            part.push(if is_clustered { LAYOUT_CLUSTERED } else { LAYOUT_COLUMNS });
+            part.push(match self.layout {
+                TableLayout::Clustered => LAYOUT_CLUSTERED,
+                TableLayout::Elf => LAYOUT_ELF,
+                TableLayout::Rows | TableLayout::Columns => LAYOUT_COLUMNS,
+            });
             part.extend_from_slice(&state.to_le_bytes());
             states.places.iter().for_each(|places| part.extend_from_slice(&places.to_le_bytes()));
             section(&mut bytes, SECTION_LAYOUT, &part);
@@ -520,6 +547,9 @@ impl TableDefinition {
         section(&mut bytes, SECTION_ELVES, &elf::to_bytes(&self.elves));
         if let Some(clustering) = &self.clustering {
             section(&mut bytes, SECTION_CLUSTERING, &clustering.to_bytes());
+        }
+        if self.elf_layout != ElfLayout::default() {
+            section(&mut bytes, SECTION_ELF_LAYOUT, &self.elf_layout.to_bytes());
         }
         if self.auto_layout {
             section(&mut bytes, SECTION_AUTO_LAYOUT, &[AUTO_LAYOUT]);
@@ -666,9 +696,9 @@ fn read_layout(section: &[u8], states: &mut StatesBeside) -> Option<TableLayout>
     let layout = reader.byte()?;
     states.columns = Some(reader.number()?);
     match layout {
-        LAYOUT_COLUMNS => {
+        LAYOUT_COLUMNS | LAYOUT_ELF => {
             states.places = if reader.0.is_empty() { None } else { Some(reader.number()?) };
-            Some(TableLayout::Columns)
+            Some(if layout == LAYOUT_ELF { TableLayout::Elf } else { TableLayout::Columns })
         }
         LAYOUT_CLUSTERED => {
             states.places = Some(reader.number()?);
@@ -766,6 +796,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     }
     if let Some(part) = part(SECTION_CLUSTERING) {
         definition.clustering = Some(ClusteringDefinition::from_bytes(part)?);
+    }
+    if let Some(part) = part(SECTION_ELF_LAYOUT) {
+        definition.elf_layout = ElfLayout::from_bytes(part)?;
     }
     definition.pages = read_flag(part(SECTION_PAGES), PAGES)?;
     definition.auto_layout = read_flag(part(SECTION_AUTO_LAYOUT), AUTO_LAYOUT)?;
@@ -877,7 +910,18 @@ mod tests {
         let (definition, beside) = by_columns();
         definition.check("t").unwrap();
         let bytes = definition.to_bytes(&beside).unwrap();
-        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition, beside));
+        assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (definition, beside.clone()));
+        let mut of_elf = by_columns().0;
+        (of_elf.layout, of_elf.auto_layout) = (TableLayout::Elf, false);
+        let caching = of_elf.elves[1].caching;
+        for elf_layout in [ElfLayout::default(), ElfLayout { dimensions: vec![2, 0], caching }] {
+            let of_elf = TableDefinition { elf_layout, ..of_elf.clone() };
+            for places in [None, Some(11)] {
+                let beside = StatesBeside { places, ..beside.clone() };
+                let bytes = of_elf.to_bytes(&beside).unwrap();
+                assert_eq!(TableDefinition::from_bytes("t", &bytes).unwrap(), (of_elf.clone(), beside));
+            }
+        }
         for at in 0..bytes.len() {
             for bit in 0..8 {
                 let mut damaged = bytes.clone();
@@ -899,6 +943,14 @@ mod tests {
         assert!(broken(|d| d.elves[1].number = 7).contains("index f: another one has its number"));
         assert!(broken(|d| d.elves[1].name = "e".into()).contains("\"e\""));
         assert!(broken(|d| d.layout = TableLayout::Rows).contains("USING btree"));
+        assert!(broken(|d| d.elf_layout.dimensions = vec![0]).contains("of layout 'columns' has elf_by"));
+        let of_elf = |dimensions: Vec<usize>| {
+            let mut definition = by_columns().0;
+            (definition.layout, definition.elf_layout.dimensions) = (TableLayout::Elf, dimensions);
+            definition.check("t").unwrap_err().to_string()
+        };
+        assert!(of_elf(vec![9]).contains("elf_by of table t: column 9"));
+        assert!(of_elf(vec![1, 1]).contains("elf_by of table t: column name appears twice"));
     }
 
     #[test]

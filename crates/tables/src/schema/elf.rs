@@ -1,4 +1,5 @@
-//! Elf indexes in the definition of a table: their names, columns and numbers.
+//! Elf indexes in the definition of a table: their names, columns and numbers; and the Elf that holds the rows in the
+//! layout `elf`.
 
 use crate::error::Result;
 use crate::schema::definition::{Reader, put_text};
@@ -100,24 +101,95 @@ pub struct ElfDefinition {
 impl ElfDefinition {
     /// Validates its columns.
     pub(crate) fn check(&self, schema: &Schema) -> Result<()> {
-        let (name, columns) = (&self.name, &self.columns);
-        if columns.is_empty() || columns.len() > ELF_COLUMNS_MAX {
-            return Err(invalid(format!(
-                "index {name}: an Elf has 1 to {ELF_COLUMNS_MAX} columns, not {}",
-                columns.len()
-            )));
+        check_columns(&format!("index {}", self.name), &self.columns, schema)
+    }
+}
+
+/// Validates the dimensions of an Elf, which `of` names.
+fn check_columns(of: &str, columns: &[usize], schema: &Schema) -> Result<()> {
+    if columns.is_empty() || columns.len() > ELF_COLUMNS_MAX {
+        let count = columns.len();
+        return Err(invalid(format!("{of}: an Elf has 1 to {ELF_COLUMNS_MAX} columns, not {count}")));
+    }
+    for (at, &column) in columns.iter().enumerate() {
+        if column >= schema.visible_columns().len() {
+            return Err(invalid(format!("{of}: column {column} does not exist")));
         }
-        for (at, &column) in columns.iter().enumerate() {
-            if column >= schema.visible_columns().len() {
-                return Err(invalid(format!("index {name}: column {column} does not exist")));
-            }
-            if columns[..at].contains(&column) {
-                let column = &schema.columns()[column].name;
-                return Err(invalid(format!("index {name}: column {column} appears twice")));
-            }
-            schema.columns()[column].check_order()?;
+        if columns[..at].contains(&column) {
+            let column = &schema.columns()[column].name;
+            return Err(invalid(format!("{of}: column {column} appears twice")));
         }
-        Ok(())
+        schema.columns()[column].check_order()?;
+    }
+    Ok(())
+}
+
+/// Elf of each row group that holds the dimensions of its rows, in the layout `elf`.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ElfLayout {
+    /// Columns that are dimensions, in their order; none: each row group has those whose values repeat in it, the ones
+    /// with the fewest different values first.
+    pub dimensions: Vec<usize>,
+    /// Part that is cached.
+    pub caching: ElfCaching,
+}
+
+impl ElfLayout {
+    /// Number of the Elf among those of a row group; no index has it.
+    pub(crate) const NUMBER: u16 = 8191;
+    /// Name of the Elf where indexes are shown.
+    pub const NAME: &'static str = "layout";
+
+    /// Names of the dimensions; none if they are chosen.
+    pub fn elf_by(&self, schema: &Schema) -> Option<String> {
+        let name = |column: &usize| schema.columns()[*column].name.as_str();
+        let names: Vec<&str> = self.dimensions.iter().map(name).collect();
+        (!names.is_empty()).then(|| names.join(", "))
+    }
+
+    /// Elf as an index of all columns that may be its dimensions.
+    pub(crate) fn as_index(&self, schema: &Schema) -> ElfDefinition {
+        let is_possible = |column: &usize| schema.columns()[*column].check_order().is_ok();
+        let (columns, order) = if self.dimensions.is_empty() {
+            let visible = 0..schema.visible_columns().len();
+            (visible.filter(is_possible).collect(), DimensionOrder::Auto)
+        } else {
+            (self.dimensions.clone(), DimensionOrder::Written)
+        };
+        let (name, caching) = (ElfLayout::NAME.to_owned(), self.caching);
+        ElfDefinition { name, columns, order, caching, number: ElfLayout::NUMBER }
+    }
+
+    /// Validates it, of a table with the layout `elf`.
+    pub(crate) fn check(&self, table: &str, schema: &Schema) -> Result<()> {
+        if self.dimensions.is_empty() {
+            if self.as_index(schema).columns.is_empty() {
+                return Err(invalid(format!(
+                    "layout 'elf' of table {table}: none of its columns has an order, so none can be a dimension; \
+                     use the layout 'columns'"
+                )));
+            }
+            return Ok(());
+        }
+        check_columns(&format!("elf_by of table {table}"), &self.dimensions, schema)
+    }
+
+    /// Encodes it as an Elf index.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let elf = ElfDefinition {
+            name: String::new(),
+            columns: self.dimensions.clone(),
+            order: DimensionOrder::Written,
+            caching: self.caching,
+            number: ElfLayout::NUMBER,
+        };
+        to_bytes(&[elf])
+    }
+
+    /// Decodes the bytes of [`ElfLayout::to_bytes`]; none if they are malformed.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<ElfLayout> {
+        let [elf] = <[ElfDefinition; 1]>::try_from(from_bytes(bytes)?).ok()?;
+        Some(ElfLayout { dimensions: elf.columns, caching: elf.caching })
     }
 }
 

@@ -114,6 +114,7 @@ impl Table {
         if let Some(columns) = self.own_columns() {
             let elves = self.definition.elves.iter().map(|elf| StoredElf::of(&self.schema, elf));
             columns.set_elves(elves.collect());
+            columns.set_rows_elf(self.definition.rows_elf().map(|elf| StoredElf::of(&self.schema, &elf)));
             columns.set_clustering(self.definition.clustered_by());
         }
     }

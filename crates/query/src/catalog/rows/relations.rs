@@ -14,7 +14,7 @@ use crate::privileges::{Privileges, Role};
 use crate::schema_names::{CATALOG, SCHEMA};
 use datafusion::common::Result as DFResult;
 use entresol_structures::IndexStructure;
-use entresol_tables::Table;
+use entresol_tables::{Table, TableLayout};
 
 const PERMANENT: &str = "p";
 const UNLOGGED: &str = "u";
@@ -144,7 +144,7 @@ fn class_row(class: Class) -> Vec<Cell> {
 
 /// Options of a table that are not plain, as CREATE TABLE takes them.
 fn table_options(table: &Table) -> Option<Vec<String>> {
-    let mut options = cluster_options(table).unwrap_or_default();
+    let mut options = cluster_options(table).or_else(|| elf_options(table)).unwrap_or_default();
     if table.definition().structure_reason.is_some() {
         options.push("structure=auto".to_owned());
     }
@@ -163,6 +163,20 @@ fn cluster_options(table: &Table) -> Option<Vec<String>> {
         format!("split={}", clustering.split.name()),
         format!("block_bytes={}", clustering.block_bytes),
     ])
+}
+
+/// Options of a table with the layout `elf`.
+fn elf_options(table: &Table) -> Option<Vec<String>> {
+    let definition = table.definition();
+    if definition.layout != TableLayout::Elf {
+        return None;
+    }
+    let layout = if definition.auto_layout { "auto" } else { definition.layout.name() };
+    let mut options = vec![format!("layout={layout}")];
+    let elf = &definition.elf_layout;
+    options.extend(elf.elf_by(table.schema()).map(|names| format!("elf_by={names}")));
+    options.extend(elf.caching.parameters().iter().map(|(name, value)| format!("{name}={value}")));
+    Some(options)
 }
 
 /// `relpersistence`, as in PostgreSQL, whose unlogged tables are empty after a crash.

@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`, `node_bytes`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`, `node_bytes`, `elf_by`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`, `lists`, `levels`: pages of tables with row groups that are in DRAM; one per column that was read, and per Elf index that was searched, with the lists of each dimension where lists are cached |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
@@ -228,7 +228,8 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
         |table: &Table| if table.definition().structure_reason.is_some() { "auto" } else { "set" };
     let reason = |table: &Table| table.definition().structure_reason.clone().unwrap_or_default();
     let node_bytes = tables.iter().map(|table| table.definition().node_bytes.map(i32::from));
-    let columns: [(&str, ArrayRef); 16] = [
+    let elf_by = |table: &Table| table.definition().elf_layout.elf_by(table.schema()).unwrap_or_default();
+    let columns: [(&str, ArrayRef); 17] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -245,6 +246,7 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("structure_choice", text(&|table| structure_choice(table).to_owned())),
         ("structure_reason", text(&reason)),
         ("node_bytes", Arc::new(Int32Array::from_iter(node_bytes))),
+        ("elf_by", text(&elf_by)),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

@@ -38,7 +38,7 @@ use datafusion::physical_plan::{
 use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
     BlockReader, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, ElfCaching,
-    ElfDefinition, IteratorChoice, Table,
+    ElfDefinition, IteratorChoice, Table, TableLayout,
 };
 use entresol_transactions::Transaction;
 use std::fmt;
@@ -205,7 +205,7 @@ impl EntresolColumnScan {
     /// Names of the Elf indexes that the scan may search; none if there are none.
     fn elves(&self) -> Option<String> {
         let elves = self.table.elves_for(&self.transaction, &self.filters);
-        let shown = |elf: &&ElfDefinition| match elf.caching {
+        let shown = |elf: &ElfDefinition| match elf.caching {
             ElfCaching::Whole => elf.name.clone(),
             ElfCaching::Lists { policy, .. } => format!("{} (lists by {policy})", elf.name),
         };
@@ -247,6 +247,12 @@ impl DisplayAs for EntresolColumnScan {
                 }
                 if let Some(clustering) = self.table.definition().clustered_by() {
                     write!(f, ", cluster_by=[{}]", clustering.cluster_by(self.table.schema()))?;
+                }
+                let definition = self.table.definition();
+                if definition.layout == TableLayout::Elf {
+                    let elf_by = definition.elf_layout.elf_by(&definition.schema);
+                    let elf_by = elf_by.map_or("chosen".to_owned(), |names| format!("[{names}]"));
+                    write!(f, ", elf_by={elf_by}")?;
                 }
                 self.iterator.map_or(Ok(()), |iterator| write!(f, ", {iterator}"))?;
                 if !self.dynamic.is_empty() {

@@ -318,7 +318,7 @@ impl ColumnStore {
             last: last.unwrap_or_default(),
             cluster: Some(ClusterRange { scheme: rows.scheme, least, greatest }),
         };
-        let group = self.write_group(tx, of, (&pieces, &pages), keys)?;
+        let group = self.write_group(tx, of, (&pieces, &pages, None), keys)?;
         places.extend((0..block.len()).map(|row| RowLocation { group, row: row as u32 }));
         Ok(1)
     }

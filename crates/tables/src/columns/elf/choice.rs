@@ -4,7 +4,9 @@
 //! [`ElfLevel::words_read`] says, with the share of the codes that meets each condition as the share of the rows, and
 //! delivers rows. An Elf that is not in the cache is read once the scans that went without it have cost as much as
 //! reading it: so reading never costs more than twice what it has to, whether conditions come once or often, and an
-//! Elf that the cache cannot hold is not read for each query.
+//! Elf that the cache cannot hold is not read for each query. One that holds the rows is read at once where a page that
+//! the scan needs is not cached, since that is made of it; once such searches have cost as much more than the scans as
+//! making the pages, these are made.
 
 use crate::columns::condition::ColumnCondition;
 use crate::columns::elf::codes::CodedCondition;
@@ -62,6 +64,8 @@ struct ElfPlan<'s> {
     is_met: Vec<bool>,
     cost: f64,
     scan_cost: f64,
+    /// True if a scan would have to read the body, too.
+    is_needed: bool,
 }
 
 impl ColumnStore {
@@ -79,7 +83,11 @@ impl ColumnStore {
                 continue;
             }
             let Some(head) = self.elf_head(tx, group.number, summary, elf)? else { continue };
-            let plan = ElfPlan::new(elf, head, conditions);
+            let mut plan = ElfPlan::new(elf, head, conditions);
+            if elf.holds_rows() && !self.has_pages(group.number, &plan.head, conditions) {
+                plan.is_needed = true;
+                plan.scan_cost += plan.pages_cost();
+            }
             let gain = |plan: &ElfPlan<'_>| plan.scan_cost - plan.cost;
             if gain(&plan) > best.as_ref().map_or(0.0, gain) {
                 best = Some(plan);
@@ -96,7 +104,7 @@ impl ColumnStore {
                 None => false,
             },
             ElfCaching::Lists { .. } => {
-                let is_due = plan.head.is_checked.load(Ordering::Relaxed) || plan.is_due();
+                let is_due = plan.is_needed || plan.head.is_checked.load(Ordering::Relaxed) || plan.is_due();
                 is_due
                     && self.search_lists(
                         tx,
@@ -115,10 +123,17 @@ impl ColumnStore {
         if let Some(body) = self.cached_elf(tx, group, plan.elf) {
             return Ok(Some(body));
         }
-        if !plan.is_due() {
+        if !plan.is_needed && !plan.is_due() {
             return Ok(None);
         }
         self.read_elf(tx, group, plan.elf, &plan.head).map(Some)
+    }
+
+    /// Tells whether the pages of the dimensions with conditions are in the cache.
+    fn has_pages(&self, group: u32, head: &ElfHead, conditions: &[ScanCondition<'_>]) -> bool {
+        let has_condition = |column: u16| conditions.iter().any(|condition| condition.column == column);
+        let mut columns = head.dimensions.iter().map(|dimension| dimension.column);
+        columns.all(|column| !has_condition(column) || self.has_cached(group, column))
     }
 }
 
@@ -144,7 +159,19 @@ impl<'s> ElfPlan<'s> {
         let cost = ElfLevel::words_read(&head.levels(), &shares) + ROW_COST * found;
         let covered = is_met.iter().filter(|met| **met).count();
         let scan_cost = CHECK_COST * rows * covered as f64;
-        ElfPlan { elf, head, conditions: coded, is_met, cost, scan_cost }
+        ElfPlan { elf, head, conditions: coded, is_met, cost, scan_cost, is_needed: false }
+    }
+
+    /// Cost of the pages that a scan would have to make; none once searches in its place have cost as much more than it.
+    fn pages_cost(&self) -> f64 {
+        let making = READ_COST * f64::from(self.head.words);
+        let more = (self.cost - self.scan_cost).max(0.0) as u64;
+        let spent = self.head.spent.fetch_add(more, Ordering::Relaxed) + more;
+        if (spent as f64) < making {
+            return making;
+        }
+        self.head.spent.store(0, Ordering::Relaxed);
+        0.0
     }
 
     /// Notes that a scan goes without a body that was not read yet; returns true if it has to be read now.

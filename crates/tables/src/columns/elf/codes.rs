@@ -6,11 +6,12 @@
 //! | value - least + 1 | integers, dates, timestamps and such that span less than 2^31 |
 //! | position + 1 among the sorted different values | all others |
 //!
-//! Doubles are compared as in keys: -0.0 is 0.0, and all NaN are one value, above the others.
+//! Doubles are compared as in keys: -0.0 is 0.0, and all NaN are one value, above the others. An Elf that holds rows
+//! has each of them as it is; conditions meet both zeros, and are not answered from codes of NaN.
 
 use crate::columns::condition::ColumnCondition;
-use crate::columns::doubles::{double_of, ordered_bits};
-use crate::columns::page::{ColumnPage, PageKind};
+use crate::columns::doubles::{Precision, double_of, ordered_bits};
+use crate::columns::page::{ColumnPage, PageKind, PageValues};
 use crate::columns::texts::Dictionary;
 use crate::value::normalize_double;
 use arrow_array::Array;
@@ -84,15 +85,17 @@ fn position<T: Ord>(sorted: &[T], value: &T) -> u32 {
 }
 
 impl DimensionCodes {
-    /// Codes of the values of a page, and those of its rows.
-    pub(crate) fn of_page(page: &ColumnPage) -> (DimensionCodes, Vec<u32>) {
+    /// Codes of the values of a page, and those of its rows; where `is_exact`, -0.0 and each NaN have codes of their
+    /// own.
+    pub(crate) fn of_page(page: &ColumnPage, is_exact: bool) -> (DimensionCodes, Vec<u32>) {
         let validity = validity_of(page);
         let is_valid = |row: usize| validity.as_ref().is_none_or(|valid| valid[row]);
         match page.kind() {
             PageKind::Integers => DimensionCodes::of_integers(&integers_of(page), is_valid),
             PageKind::Doubles(_) => {
                 let doubles = (0..page.blocks().len()).flat_map(|block| page.block_doubles(block));
-                let ordered: Vec<i64> = doubles.map(|value| ordered_bits(normalize_double(value))).collect();
+                let kept = |value: f64| if is_exact { value } else { normalize_double(value) };
+                let ordered: Vec<i64> = doubles.map(|value| ordered_bits(kept(value))).collect();
                 let (sorted, codes) = dictionary(&ordered, is_valid);
                 (DimensionCodes::Doubles(sorted), codes)
             }
@@ -131,6 +134,11 @@ impl DimensionCodes {
         (DimensionCodes::Texts(Dictionary::of_sorted(&sorted)), codes)
     }
 
+    /// Greatest code.
+    pub(crate) fn last(&self) -> u64 {
+        self.len() - 1
+    }
+
     /// Number of codes, that of NULL included.
     fn len(&self) -> u64 {
         1 + match self {
@@ -153,7 +161,7 @@ impl DimensionCodes {
 
     /// Condition on codes that exactly the values meet which meet a condition; none if there is no such one.
     pub(crate) fn coded(&self, condition: &ColumnCondition) -> Option<CodedCondition> {
-        let last = u32::try_from(self.len() - 1).ok()?;
+        let last = u32::try_from(self.last()).ok()?;
         match condition {
             ColumnCondition::Null => Some(self.of_range(NULL_CODE..=NULL_CODE)),
             ColumnCondition::NotNull => Some(self.of_range(1..=last)),
@@ -175,8 +183,11 @@ impl DimensionCodes {
             ColumnCondition::Doubles { least, greatest } => {
                 let DimensionCodes::Doubles(sorted) = self else { return None };
                 // Arrow orders NaN by their signs.
-                let has_nan = sorted.last().is_some_and(|last| double_of(*last).is_nan());
-                let [least, greatest] = [least, greatest].map(|of| ordered_bits(normalize_double(*of)));
+                let mut ends = [sorted.first(), sorted.last()].into_iter().flatten();
+                let has_nan = ends.any(|end| double_of(*end).is_nan());
+                let lowest = |of: f64| if of == 0.0 { -0.0 } else { of };
+                let least = ordered_bits(lowest(normalize_double(*least)));
+                let greatest = ordered_bits(normalize_double(*greatest));
                 (!has_nan).then(|| self.of_range(range_of(sorted, &least, &greatest)))
             }
         }
@@ -220,6 +231,40 @@ impl DimensionCodes {
     fn of_set(&self, codes: Vec<u32>) -> CodedCondition {
         let share = codes.len() as f64 / self.len() as f64;
         CodedCondition { condition: CodeCondition::Among(CodeSet::new(codes)), share }
+    }
+
+    /// Values of rows with these codes, as a page has them, and of each whether it is not NULL; none of those if all
+    /// are.
+    pub(crate) fn values(&self, codes: &[u32]) -> (PageValues<'_>, Vec<bool>) {
+        let has_nulls = codes.contains(&NULL_CODE);
+        let valid =
+            if has_nulls { codes.iter().map(|code| *code != NULL_CODE).collect() } else { Vec::new() };
+        let at = |code: &u32| (*code as usize).saturating_sub(1);
+        let longs = |sorted: &[i64]| -> Vec<i64> {
+            codes.iter().map(|code| sorted.get(at(code)).copied().unwrap_or_default()).collect()
+        };
+        let values = match self {
+            DimensionCodes::Offset { least, .. } => {
+                PageValues::Integers(codes.iter().map(|code| least.wrapping_add(at(code) as i64)).collect())
+            }
+            DimensionCodes::Integers(sorted) => PageValues::Integers(longs(sorted)),
+            DimensionCodes::Doubles(sorted) => {
+                let is_single = |bits: &i64| {
+                    let double = double_of(*bits);
+                    f64::from(double as f32).to_bits() == double.to_bits()
+                };
+                let is_single = sorted.iter().all(is_single);
+                let precision = if is_single { Precision::Single } else { Precision::Double };
+                PageValues::Doubles(precision, longs(sorted).into_iter().map(double_of).collect())
+            }
+            DimensionCodes::Wide(sorted) => PageValues::Wide(
+                codes.iter().map(|code| sorted.get(at(code)).copied().unwrap_or_default()).collect(),
+            ),
+            DimensionCodes::Texts(dictionary) => {
+                PageValues::Coded(dictionary, codes.iter().map(|code| at(code) as i64).collect())
+            }
+        };
+        (values, valid)
     }
 
     /// Encodes the codes: kind, number of values (1 word each), the values.

@@ -16,21 +16,23 @@
 //! - It is read into the cache whole, or searched where it is stored with the cache of some of its lists ([`lists`]).
 //! - Scans ask it for the rows that meet conditions if that costs less than checking the columns ([`choice`]).
 //! - Columns that are younger than a row group are no dimensions of its Elf: all its rows have the same value.
+//! - In the layout `elf` one of them holds the rows: its columns have no pages ([`rows`]).
 //!
 //! Memory: building takes 16 bytes and a code per dimension for each row of the row group, and the result.
 
 pub(crate) mod choice;
 pub(crate) mod codes;
 pub(crate) mod lists;
+pub(crate) mod rows;
 pub(crate) mod storage;
 
 use crate::columns::elf::codes::DimensionCodes;
-use crate::columns::group::GROUP_ROWS;
+use crate::columns::group::{EntryKind, GROUP_ROWS};
 use crate::columns::page::ColumnPage;
 use crate::columns::store::column_id;
 use crate::error::Result;
 use crate::schema::Schema;
-use crate::schema::elf::{DimensionOrder, ElfCaching, ElfDefinition};
+use crate::schema::elf::{DimensionOrder, ElfCaching, ElfDefinition, ElfLayout};
 use entresol_structures::elf::{ELF_DIMENSIONS_MAX, Elf, ElfLevel};
 use std::sync::atomic::{AtomicBool, AtomicU64};
 
@@ -41,6 +43,7 @@ const HEAD_WORDS: usize = 4;
 const BODY_WORDS_MAX: usize = GROUP_ROWS * (4 * ELF_DIMENSIONS_MAX + 1) + (1 << 20);
 /// Words of a dimension before those of its codes.
 const DIMENSION_WORDS: usize = 4;
+const _: () = assert!(ElfLayout::NUMBER == EntryKind::ELVES_MAX);
 
 /// Elf index as the column store knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -62,9 +65,17 @@ impl StoredElf {
         StoredElf { name: name.clone(), number: *number, columns, order: *order, caching: *caching }
     }
 
+    /// Returns true if it holds the values of its columns, which have no pages.
+    pub(crate) fn holds_rows(&self) -> bool {
+        self.number == ElfLayout::NUMBER
+    }
+
     /// Tells whether an Elf with these dimensions is one of this index, of a row group that has the columns for
-    /// which `has` returns true.
+    /// which `has` returns true. Each that holds rows is: its dimensions are those that have no pages.
     pub(crate) fn is_made_of(&self, dimensions: &[ElfDimension], has: impl Fn(u16) -> bool) -> bool {
+        if self.holds_rows() {
+            return true;
+        }
         let mut wanted: Vec<u16> = self.columns.iter().copied().filter(|column| has(*column)).collect();
         let mut found: Vec<u16> = dimensions.iter().map(|dimension| dimension.column).collect();
         if self.order == DimensionOrder::Auto {
@@ -97,21 +108,50 @@ pub(crate) struct ElfHead {
     pub(crate) is_checked: AtomicBool,
 }
 
+/// Column of a row group as codes.
+pub(crate) struct CodedColumn {
+    /// Id of the column.
+    pub(crate) column: u16,
+    codes: DimensionCodes,
+    of_rows: Vec<u32>,
+}
+
+impl CodedColumn {
+    /// Codes of the values of a page. Where `is_exact`, each value has a code of its own, also two that compare as
+    /// equal.
+    pub(crate) fn of((column, page): (u16, &ColumnPage), is_exact: bool) -> CodedColumn {
+        let (codes, of_rows) = DimensionCodes::of_page(page, is_exact);
+        CodedColumn { column, codes, of_rows }
+    }
+
+    /// Number of different codes.
+    pub(crate) fn different(&self) -> usize {
+        let mut codes = self.of_rows.clone();
+        codes.sort_unstable();
+        codes.dedup();
+        codes.len()
+    }
+}
+
 /// Builds the Elf of a row group over the pages of some columns, given with their ids.
 pub(crate) fn build(order: DimensionOrder, pages: &[(u16, &ColumnPage)]) -> Result<(ElfHead, Elf)> {
-    let mut coded: Vec<(u16, DimensionCodes, Vec<u32>)> = Vec::with_capacity(pages.len());
-    for (column, page) in pages {
-        let (codes, of_rows) = DimensionCodes::of_page(page);
-        coded.push((*column, codes, of_rows));
-    }
+    let mut coded: Vec<CodedColumn> = pages.iter().map(|page| CodedColumn::of(*page, false)).collect();
     if order == DimensionOrder::Auto {
-        coded.sort_by_cached_key(|(_, _, of_rows)| different(of_rows));
+        coded.sort_by_cached_key(CodedColumn::different);
     }
-    let of_rows: Vec<&[u32]> = coded.iter().map(|(_, _, of_rows)| &of_rows[..]).collect();
+    build_coded(coded)
+}
+
+/// Builds the Elf of a row group over columns in their order.
+pub(crate) fn build_coded(coded: Vec<CodedColumn>) -> Result<(ElfHead, Elf)> {
+    let of_rows: Vec<&[u32]> = coded.iter().map(|column| &column.of_rows[..]).collect();
     let elf = Elf::build(&of_rows)?;
     let dimensions = coded.into_iter().zip(elf.levels());
-    let dimensions =
-        dimensions.map(|((column, codes, _), level)| ElfDimension { column, codes, level: *level });
+    let dimensions = dimensions.map(|(CodedColumn { column, codes, .. }, level)| ElfDimension {
+        column,
+        codes,
+        level: *level,
+    });
     let (rows, words) = (elf.tuples() as u32, elf.words().len() as u32);
     let head = ElfHead {
         dimensions: dimensions.collect(),
@@ -121,14 +161,6 @@ pub(crate) fn build(order: DimensionOrder, pages: &[(u16, &ColumnPage)]) -> Resu
         is_checked: AtomicBool::new(false),
     };
     Ok((head, elf))
-}
-
-/// Number of different codes.
-fn different(codes: &[u32]) -> usize {
-    let mut codes = codes.to_vec();
-    codes.sort_unstable();
-    codes.dedup();
-    codes.len()
 }
 
 impl ElfHead {

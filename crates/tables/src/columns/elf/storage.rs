@@ -1,4 +1,4 @@
-//! Elf indexes in the column state: pieces beside the pages of their row group.
+//! Elfs in the column state: pieces beside the pages of their row group.
 //!
 //! Piece 0 is the head, the others are the words of the body, [`PIECE_BYTES`] each; each piece begins with its
 //! CRC-32C. They are written in the transaction that writes the row group, or one after another by CREATE INDEX,
@@ -9,11 +9,13 @@
 
 use crate::columns::cache::CachedObject;
 use crate::columns::cache::page_key::PageKey;
+use crate::columns::elf::rows::{RowsElf, damaged_rows};
 use crate::columns::elf::{ElfHead, StoredElf, build};
 use crate::columns::group::{EntryKind, GroupSummary, RowGroup, elf_of, elf_range};
 use crate::columns::page::ColumnPage;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
+use crate::schema::elf::{DimensionOrder, ElfLayout};
 use entresol_memory::Durability;
 use entresol_structures::elf::Elf;
 use entresol_transactions::{Cancellation, Transaction};
@@ -42,6 +44,9 @@ fn unsealed(bytes: &[u8]) -> Option<&[u8]> {
 
 /// Error of an Elf that is damaged.
 pub(super) fn damaged(store: &ColumnStore, group: u32, elf: &StoredElf, what: &str) -> Error {
+    if elf.holds_rows() {
+        return damaged_rows(store, group, what);
+    }
     Error::corrupt(
         format!("index {} of row group {group} of {}", elf.name, store.state().id()),
         format!("{what} (or drop the index and create it again)"),
@@ -64,7 +69,7 @@ impl ColumnStore {
     /// Number that no Elf index of the table has had since the database was opened.
     pub(crate) fn next_elf(&self) -> Result<u16> {
         let number = self.next_elf.fetch_add(1, Ordering::Relaxed);
-        let number = u16::try_from(number).ok().filter(|number| *number <= EntryKind::ELVES_MAX);
+        let number = u16::try_from(number).ok().filter(|number| *number < ElfLayout::NUMBER);
         number.ok_or_else(|| {
             let most = EntryKind::ELVES_MAX;
             Error::InvalidSchema {
@@ -82,7 +87,7 @@ impl ColumnStore {
         elf: &StoredElf,
     ) -> Result<Option<Arc<ElfHead>>> {
         let has = |column: u16| summary.column(column).is_some();
-        if !elf.columns.iter().any(|column| has(*column)) {
+        if !elf.holds_rows() && !elf.columns.iter().any(|column| has(*column)) {
             return Ok(None);
         }
         let key = EntryKind::Elf { number: elf.number, piece: 0 }.key(group);
@@ -117,6 +122,20 @@ impl ColumnStore {
         elf: &StoredElf,
         head: &ElfHead,
     ) -> Result<Arc<Elf>> {
+        let body = Arc::new(self.open_elf(tx, group, elf, head)?);
+        let cache_key = PageKey::of_elf_body(self.number(), elf.number, group);
+        self.put_cached(tx, cache_key, CachedObject::Elf(Arc::clone(&body)));
+        Ok(body)
+    }
+
+    /// Reads the body of an Elf.
+    pub(super) fn open_elf(
+        &self,
+        tx: &Transaction,
+        group: u32,
+        elf: &StoredElf,
+        head: &ElfHead,
+    ) -> Result<Elf> {
         let damaged = |what: &str| damaged(self, group, elf, what);
         let load = || self.read_words(tx, group, elf, head);
         let bytes_of = |words: &Result<Vec<u32>>| words.as_ref().map_or(0, |words| 4 * words.len() as u64);
@@ -125,9 +144,6 @@ impl ColumnStore {
         if body.tuples() != head.rows as usize || body.levels() != head.levels() {
             return Err(damaged("its head is that of another one"));
         }
-        let body = Arc::new(body);
-        let cache_key = PageKey::of_elf_body(self.number(), elf.number, group);
-        self.put_cached(tx, cache_key, CachedObject::Elf(Arc::clone(&body)));
         Ok(body)
     }
 
@@ -176,16 +192,32 @@ impl ColumnStore {
         }
         tx.check_running()?;
         let (head, body) = build(elf.order, pages)?;
+        self.put_elf(tx, group, elf, (&head.to_bytes(), &body))
+    }
+
+    /// Writes the Elf that holds the dimensions of a row group.
+    pub(crate) fn write_rows_elf(&self, tx: &Transaction, group: u32, rows: &RowsElf) -> Result<()> {
+        self.put_elf(tx, group, &rows.elf, (&rows.head, &rows.body))
+    }
+
+    /// Writes the pieces of an Elf.
+    fn put_elf(
+        &self,
+        tx: &Transaction,
+        group: u32,
+        elf: &StoredElf,
+        (head, body): (&[u8], &Elf),
+    ) -> Result<()> {
         let put = |piece: u8, content: &[u8]| {
             let key = EntryKind::Elf { number: elf.number, piece }.key(group);
             tx.write(self.state(), &key, Some(&sealed(content)))
         };
-        put(0, &head.to_bytes())?;
+        put(0, head)?;
         for (at, words) in body.words().chunks(WORDS_PER_PIECE).enumerate() {
             let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
             let piece = u8::try_from(at + 1).ok().filter(|piece| *piece < u8::MAX);
             let piece = piece.ok_or_else(|| Error::InvalidSchema {
-                reason: format!("index {}: its {} words are too many", elf.name, body.words().len()),
+                reason: format!("Elf {}: its {} words are too many", elf.name, body.words().len()),
             })?;
             put(piece, &bytes)?;
         }
@@ -209,7 +241,8 @@ impl ColumnStore {
     pub(crate) fn complete_elves(&self, statement: &Cancellation) -> Result<()> {
         let _merging = self.merging.lock();
         let elves = self.elves();
-        let known: BTreeSet<u16> = elves.iter().map(|elf| elf.number).collect();
+        let known = elves.iter().map(|elf| elf.number).chain([ElfLayout::NUMBER]);
+        let known: BTreeSet<u16> = known.collect();
         let groups = self.groups(&*self.begin()?)?;
         for group in groups {
             statement.check()?;
@@ -267,7 +300,7 @@ impl ColumnStore {
         let pages = head.dimensions.iter().map(|dimension| page(dimension.column));
         let pages: Vec<(u16, Arc<ColumnPage>)> = pages.collect::<Result<_>>()?;
         let pages: Vec<(u16, &ColumnPage)> = pages.iter().map(|(column, page)| (*column, &**page)).collect();
-        let (head_now, body_now) = build(crate::schema::elf::DimensionOrder::Written, &pages)?;
+        let (head_now, body_now) = build(DimensionOrder::Written, &pages)?;
         let is_same = head_now.dimensions == head.dimensions && body_now == *body;
         Ok(if is_same { None } else { says("differs from the columns of") })
     }

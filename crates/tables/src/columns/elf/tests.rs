@@ -4,7 +4,8 @@ use super::codes::{DimensionCodes, NULL_CODE};
 use super::*;
 use crate::batch::{ColumnArray, arrow_schema};
 use crate::columns::condition::{ColumnCondition, IntegerSet};
-use crate::columns::page::encode_page;
+use crate::columns::group::ColumnSummary;
+use crate::columns::page::{encode_page, encode_values};
 use crate::{BatchBuilder, Column, DataType, Value};
 use entresol_structures::elf::CodeCondition;
 use std::sync::Arc;
@@ -41,7 +42,7 @@ fn samples() -> Vec<(DataType, Vec<Value>)> {
 #[test]
 fn codes_order_as_values_do() {
     for (data_type, values) in samples() {
-        let (codes, of_rows) = DimensionCodes::of_page(&page_of(data_type, &values));
+        let (codes, of_rows) = DimensionCodes::of_page(&page_of(data_type, &values), false);
         for (row, pair) in values.windows(2).enumerate() {
             let order = of_rows[row].cmp(&of_rows[row + 1]);
             assert_eq!(order, pair[0].cmp(&pair[1]), "{data_type} {pair:?}, row {row}");
@@ -74,8 +75,10 @@ fn coded_conditions_are_met_by_the_values_that_meet_the_conditions() {
         text(""),
     ];
     let mut compared = 0;
-    for (data_type, values) in samples() {
-        let (codes, of_rows) = DimensionCodes::of_page(&page_of(data_type, &values));
+    let both =
+        samples().into_iter().flat_map(|(of, values)| [false, true].map(|is| (of, values.clone(), is)));
+    for (data_type, values, is_exact) in both {
+        let (codes, of_rows) = DimensionCodes::of_page(&page_of(data_type, &values), is_exact);
         for condition in &conditions {
             let Some(coded) = codes.coded(condition) else { continue };
             compared += 1;
@@ -86,10 +89,59 @@ fn coded_conditions_are_met_by_the_values_that_meet_the_conditions() {
             assert!((0.0..=1.0).contains(&coded.share), "{condition:?}: {}", coded.share);
         }
     }
-    assert!(compared > 40, "{compared} conditions");
-    let nan = page_of(DataType::Double, &[Value::Double(1.0), Value::Double(f64::NAN)]);
-    let (codes, _) = DimensionCodes::of_page(&nan);
-    assert!(codes.coded(&ColumnCondition::Doubles { least: 0.0, greatest: 9.0 }).is_none());
+    assert!(compared > 80, "{compared} conditions");
+    for (nan, is_exact) in [(f64::NAN, false), (f64::NAN, true), (-f64::NAN, true)] {
+        let nan = page_of(DataType::Double, &[Value::Double(1.0), Value::Double(nan)]);
+        let (codes, _) = DimensionCodes::of_page(&nan, is_exact);
+        assert!(codes.coded(&ColumnCondition::Doubles { least: 0.0, greatest: 9.0 }).is_none());
+    }
+}
+
+#[test]
+fn values_come_back_out_of_exact_codes_as_they_were() {
+    let mut samples = samples();
+    let nan = f64::from_bits(f64::NAN.to_bits() | 77);
+    let doubles = [-0.0, 0.0, nan, -f64::NAN, f64::INFINITY, -3.5, 0.1];
+    samples.push((DataType::Double, doubles.map(Value::Double).to_vec()));
+    samples
+        .push((DataType::Real, [-0.0, 0.0, 0.1_f32, f32::NAN].map(|of| Value::Double(of.into())).to_vec()));
+    samples.push((DataType::Real, vec![Value::Double(0.25), Value::Null, Value::Double(-0.0)]));
+    samples.push((DataType::Timestamp, vec![Value::Timestamp(i64::MIN), Value::Null, Value::Timestamp(7)]));
+    for (data_type, values) in samples {
+        let page = page_of(data_type, &values);
+        let coded = CodedColumn::of((5, &page), true);
+        let (head, elf) = build_coded(vec![coded]).unwrap();
+        let (of_codes, valid) = head.dimensions[0].codes.values(&elf.codes(0));
+        let made = ColumnPage::open(&encode_values(&of_codes, &valid)).unwrap();
+        assert_eq!(made.rows(), page.rows());
+        let column = Column::new("c", data_type);
+        let arrow = arrow_schema(std::slice::from_ref(&column), "UTC");
+        for block in 0..page.blocks().len() {
+            let decoded = |page: &ColumnPage| page.decode(block, None, data_type, arrow.field(0).data_type());
+            let (was, is) = (decoded(&page), decoded(&made));
+            assert_eq!(was.nulls(), is.nulls(), "{data_type}");
+            let bits = |page: &ColumnPage| -> Vec<u64> {
+                if !matches!(page.kind(), crate::columns::page::PageKind::Doubles(_)) {
+                    return Vec::new();
+                }
+                let doubles = page.block_doubles(block).into_iter().enumerate();
+                let valid = doubles.filter(|(row, _)| page.is_valid(block, *row as u32));
+                valid.map(|(_, double)| double.to_bits()).collect()
+            };
+            assert_eq!(bits(&page), bits(&made), "{data_type}: each bit");
+            if bits(&page).is_empty() {
+                assert_eq!(*was, *is, "{data_type}");
+            }
+        }
+        let (was, is) = (ColumnSummary::of(5, &page, 0), ColumnSummary::of(5, &made, 0));
+        if page.kind() == made.kind() {
+            assert_eq!(
+                (was.least, was.greatest, was.nulls),
+                (is.least, is.greatest, is.nulls),
+                "{data_type}"
+            );
+        }
+    }
 }
 
 #[test]

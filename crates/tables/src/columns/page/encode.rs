@@ -13,11 +13,13 @@ use crate::value::DataType;
 use crate::value::interval::Interval;
 
 /// Values of a page, before they are encoded.
-enum PageValues<'p> {
+pub(crate) enum PageValues<'p> {
     Integers(Vec<i64>),
     Doubles(Precision, Vec<f64>),
     Wide(Vec<i128>),
     Texts(Vec<&'p str>),
+    /// Numbers of the entries of a dictionary.
+    Coded(&'p Dictionary, Vec<i64>),
 }
 
 /// Block without doubles, of which the integers are not described yet.
@@ -31,26 +33,52 @@ pub(crate) fn encode_page(data_type: DataType, arrays: &[ColumnArray<'_>]) -> Ve
         valid =
             arrays.iter().flat_map(|of| (0..of.array().len()).map(|row| of.array().is_valid(row))).collect();
     }
-    let mut words = header(rows);
-    let (kind, blocks) = match values_of(data_type, arrays, rows, &valid) {
-        PageValues::Integers(values) => (INTEGERS, integer_blocks(&values, &valid, &mut words)),
+    encode_values(&values_of(data_type, arrays, rows, &valid), &valid)
+}
+
+/// Encodes the values of a column; `valid` tells of each whether it is not NULL, and is empty if all are.
+pub(crate) fn encode_values(values: &PageValues<'_>, valid: &[bool]) -> Vec<u8> {
+    let mut words = header(values.len());
+    let (kind, blocks) = match values {
+        PageValues::Integers(values) => (INTEGERS, integer_blocks(values, valid, &mut words)),
         PageValues::Doubles(precision, values) => {
-            let kind = if precision == Precision::Single { SINGLES } else { DOUBLES };
-            (kind, double_blocks(&values, &valid, precision, &mut words))
+            let kind = if *precision == Precision::Single { SINGLES } else { DOUBLES };
+            (kind, double_blocks(values, valid, *precision, &mut words))
         }
-        PageValues::Wide(values) => (WIDE, wide_blocks(&values, &valid, &mut words)),
-        PageValues::Texts(texts) => match Dictionary::of(&texts) {
-            Some((dictionary, codes)) => {
-                let blocks = integer_blocks(&codes, &valid, &mut words);
-                words[4] = words.len() as u32;
-                dictionary.encode(&mut words);
-                (DICTIONARY, blocks)
-            }
-            None => text_blocks(&texts, &valid, &mut words),
+        PageValues::Wide(values) => (WIDE, wide_blocks(values, valid, &mut words)),
+        PageValues::Texts(texts) => match Dictionary::of(texts) {
+            Some((dictionary, codes)) => coded_blocks(&dictionary, &codes, valid, &mut words),
+            None => text_blocks(texts, valid, &mut words),
         },
+        PageValues::Coded(dictionary, codes) => coded_blocks(dictionary, codes, valid, &mut words),
     };
     words[2] = kind;
     finish(&blocks, words)
+}
+
+impl PageValues<'_> {
+    /// Number of values.
+    fn len(&self) -> usize {
+        match self {
+            PageValues::Integers(values) | PageValues::Coded(_, values) => values.len(),
+            PageValues::Doubles(_, values) => values.len(),
+            PageValues::Wide(values) => values.len(),
+            PageValues::Texts(texts) => texts.len(),
+        }
+    }
+}
+
+/// Kind and blocks of strings that a dictionary has.
+fn coded_blocks(
+    dictionary: &Dictionary,
+    codes: &[i64],
+    valid: &[bool],
+    words: &mut Vec<u32>,
+) -> (u32, Vec<Block>) {
+    let blocks = integer_blocks(codes, valid, words);
+    words[4] = words.len() as u32;
+    dictionary.encode(words);
+    (DICTIONARY, blocks)
 }
 
 /// Words of a page before its blocks.

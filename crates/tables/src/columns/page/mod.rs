@@ -30,7 +30,7 @@
 mod encode;
 mod values;
 
-pub(crate) use encode::encode_page;
+pub(crate) use encode::{PageValues, encode_page, encode_values};
 pub(crate) use values::ColumnValues;
 
 use crate::columns::doubles::{DoubleBlock, DoubleCoding, Exceptions, Precision, double_of, ordered_bits};
