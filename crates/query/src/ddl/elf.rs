@@ -6,8 +6,7 @@
 //! lists: `cache_percent` of its bytes, which `cache_policy` chooses, MonoLists among them if `cache_monolists`.
 
 use crate::ddl::owned_tables;
-use crate::ddl::statements::ascending;
-use crate::ddl::table_definition::{column_indexes, index_name};
+use crate::ddl::table_definition::{ascending, column_indexes, index_name};
 use crate::ddl::table_options::text_of;
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};

@@ -7,7 +7,7 @@
 use crate::ddl::elf;
 use crate::ddl::owned_tables;
 use crate::ddl::sequences;
-use crate::ddl::table_definition::{column_indexes, index_name};
+use crate::ddl::table_definition::{ascending, column_indexes, index_name};
 use crate::ddl::table_options::{NODE_BYTES, chosen_node_bytes, node_bytes_of, text_of};
 use crate::ddl::views;
 use crate::error::{Error, Result};
@@ -18,7 +18,7 @@ use crate::session::core::SessionCore;
 use crate::session::notices::is_storage;
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{
-    BinaryOperator, CreateIndex, Expr, IndexColumn, IndexType, ObjectName, ObjectType, Statement,
+    BinaryOperator, CreateIndex, Expr, IndexType, ObjectName, ObjectType, Statement,
 };
 use entresol_structures::IndexStructure;
 use entresol_tables::{Error as TableError, IndexDefinition, RelationKind};
@@ -131,25 +131,6 @@ fn structure_of(using: &IndexType) -> Result<IndexStructure> {
         let known = format!("there are btree, hash, {others}, and elf for the layout 'columns'");
         Error::unsupported(format!("{message}; {known}"))
     })
-}
-
-/// The columns of an index in the one order that there is.
-pub(crate) fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn> {
-    let mut columns = columns.to_vec();
-    for column in &mut columns {
-        let options = &mut column.column.options;
-        let (descends, nulls_first) = (options.asc == Some(false), options.nulls_first);
-        // NULLS FIRST is the default of DESC.
-        if descends || nulls_first == Some(true) {
-            session.notice(format!(
-                "index column {}: DESC and NULLS FIRST have no effect: the index is in ascending order with NULLs last; \
-                 ORDER BY returns correct results, with a sort where its order differs from the index",
-                column.column.expr
-            ));
-        }
-        (options.asc, options.nulls_first) = (None, None);
-    }
-    columns
 }
 
 async fn drop_indexes(

@@ -331,6 +331,25 @@ pub(crate) fn declared_column(definition: &ColumnDef) -> Result<DeclaredColumn> 
     Ok(declared)
 }
 
+/// The columns of an index in the one order that there is.
+pub(crate) fn ascending(session: &SessionCore, columns: &[IndexColumn]) -> Vec<IndexColumn> {
+    let mut columns = columns.to_vec();
+    for column in &mut columns {
+        let options = &mut column.column.options;
+        let (descends, nulls_first) = (options.asc == Some(false), options.nulls_first);
+        // NULLS FIRST is the default of DESC.
+        if descends || nulls_first == Some(true) {
+            session.notice(format!(
+                "index column {}: DESC and NULLS FIRST have no effect: the index is in ascending order with NULLs last; \
+                 ORDER BY returns correct results, with a sort where its order differs from the index",
+                column.column.expr
+            ));
+        }
+        (options.asc, options.nulls_first) = (None, None);
+    }
+    columns
+}
+
 /// Name of a column of an index or a key, which are in ascending order with NULLs last.
 pub(crate) fn plain_column(column: &IndexColumn) -> Result<String> {
     let options = &column.column.options;
