@@ -100,9 +100,9 @@ pub fn stream_metrics(topologies: &Topologies, catalog: &Catalog) -> Result<Vec<
         (0, "source_tuples_total", "Tuples that a topology has read of a source."),
         (1, "source_rejected_total", "Bad records of a source that a topology has skipped."),
     ] {
-        let values = sources.iter().filter_map(|(topology, source, progress)| {
-            let labels = vec![("topology", topology.clone()), ("source", source.clone())];
-            Some((labels, (*progress)?[at] as f64))
+        let values = sources.iter().filter_map(|read| {
+            let labels = vec![("topology", read.topology.clone()), ("source", read.source.clone())];
+            Some((labels, read.progress?[at] as f64))
         });
         metrics.push(StreamMetric { name, help, is_counter: true, values: values.collect() });
     }

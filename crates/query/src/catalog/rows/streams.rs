@@ -255,13 +255,19 @@ pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<Re
     sources_batch(&source_uses(&all, catalog)?, catalog.context().pool().env().now_ns())
 }
 
-/// Topologies with a source that each reads, and the tuples and bad records of it so far.
-pub(super) fn topology_sources(
-    topologies: &[TopologyStatus],
-    catalog: &Catalog,
-) -> Result<Vec<(String, String, Option<[i64; 2]>)>> {
+/// Source that a topology reads, with the tuples and bad records of it so far.
+pub(super) struct ReadSource {
+    pub(super) topology: String,
+    pub(super) source: String,
+    pub(super) progress: Option<[i64; 2]>,
+}
+
+/// Sources that topologies read.
+pub(super) fn topology_sources(topologies: &[TopologyStatus], catalog: &Catalog) -> Result<Vec<ReadSource>> {
     let uses = source_uses(topologies, catalog)?;
-    let read = uses.into_iter().filter_map(|of| Some((of.topology?.name.clone(), of.name, of.progress)));
+    let read = uses.into_iter().filter_map(|of| {
+        Some(ReadSource { topology: of.topology?.name.clone(), source: of.name, progress: of.progress })
+    });
     Ok(read.collect())
 }
 

@@ -169,7 +169,7 @@ impl Decoder {
         if self.options.format == Format::Tbl && !line.ends_with(&[self.options.delimiter]) && line != b"\\."
         {
             let shown: String = String::from_utf8_lossy(line).chars().take(SHOWN_CHARS_MAX).collect();
-            return Err(malformed(&format!(
+            return Err(malformed(format!(
                 "input ends within line {}, \"{shown}\": the file is truncated",
                 self.line + 1
             )));
