@@ -511,20 +511,7 @@ impl TableDefinition {
             put_text(&mut part, &check.expression);
         }
         section(&mut bytes, SECTION_CHECKS, &part);
-        part.clear();
-        for (index, state) in self.indexes.iter().zip(&states.indexes) {
-            put_text(&mut part, &index.name);
-            let unique = if index.unique { FLAG_UNIQUE } else { 0 };
-            let primary = if index.primary { FLAG_PRIMARY } else { 0 };
-            let structure = index.structure.number() << STRUCTURE_SHIFT;
-            let hashed = if index.hashed { FLAG_HASHED } else { 0 };
-            let constraint = if index.constraint { FLAG_CONSTRAINT } else { 0 };
-            part.push(structure | unique | primary | constraint | hashed);
-            part.extend_from_slice(&state.to_le_bytes());
-            part.push(index.columns.len() as u8);
-            index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
-        }
-        section(&mut bytes, SECTION_INDEXES, &part);
+        section(&mut bytes, SECTION_INDEXES, &self.indexes_to_bytes(&states.indexes));
         section(&mut bytes, SECTION_PLACEMENT, placement_code(self.placement).as_slice());
         section(&mut bytes, SECTION_OWNER, self.owner.as_deref().unwrap_or_default().as_bytes());
         if let (Some(state), Some(retention)) = (states.change_log, self.changes) {
@@ -579,6 +566,24 @@ impl TableDefinition {
             )));
         }
         Ok(bytes)
+    }
+
+    /// Section of the indexes, each with its state.
+    fn indexes_to_bytes(&self, states: &[u32]) -> Vec<u8> {
+        let mut part = Vec::new();
+        for (index, state) in self.indexes.iter().zip(states) {
+            put_text(&mut part, &index.name);
+            let unique = if index.unique { FLAG_UNIQUE } else { 0 };
+            let primary = if index.primary { FLAG_PRIMARY } else { 0 };
+            let structure = index.structure.number() << STRUCTURE_SHIFT;
+            let hashed = if index.hashed { FLAG_HASHED } else { 0 };
+            let constraint = if index.constraint { FLAG_CONSTRAINT } else { 0 };
+            part.push(structure | unique | primary | constraint | hashed);
+            part.extend_from_slice(&state.to_le_bytes());
+            part.push(index.columns.len() as u8);
+            index.columns.iter().for_each(|column| part.extend_from_slice(&(*column as u16).to_le_bytes()));
+        }
+        part
     }
 
     /// Decodes the bytes of [`TableDefinition::to_bytes`]; others are `Corrupt`.
