@@ -196,7 +196,7 @@ impl Change<'_> {
         let table = self.table.name();
         let reads = |used: &UsedRelations| used.changes.iter().any(|read| read == table);
         let mut readers = self.session.options.topologies.users(reads);
-        // A materialized view whose changes are gone is computed anew.
+        // A materialized view that lacks its changes is computed anew.
         let views = self.session.options.materialized.all();
         readers.retain(|name| views.iter().all(|view| view.name != *name));
         if readers.is_empty() {
