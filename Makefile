@@ -13,7 +13,7 @@ DEMO_ARGS ?=
 # What `make bench` measures, and further arguments; `lab list` says what there is. At full sizes every figure is judged: a
 # miss that crates/lab/known-misses.toml does not list fails the run, and its last line names it.
 BENCH ?= basics journal-commit allocation flush-cost crash-states race-trees recovery page-replacement wire-rate \
-	scan-rate load-rate stream-rate commit-latency subscribe-latency mview-cost nexmark \
+	scan-rate load-rate stream-rate commit-latency subscribe-latency mview-cost nexmark resume \
 	mvcc-versions independence protocol-overhead cc-short cc-medium cc-long abort-rate hotspot bandwidth e2 e6 e7 \
 	ptable-key-range ptable-attribute-range ptable-block-size ptable-point cost-model representations \
 	elf-policies elf-exact elf-range elf-partial elf-parallel encodings \

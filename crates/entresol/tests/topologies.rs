@@ -54,6 +54,8 @@ mod replacement;
 mod row_windows;
 #[path = "topologies/running.rs"]
 mod running;
+#[path = "topologies/same_windows.rs"]
+mod same_windows;
 #[path = "topologies/seeking.rs"]
 mod seeking;
 #[path = "topologies/sessions.rs"]
@@ -561,11 +563,11 @@ const REFUSED_STEPS: &[(&str, &str)] = &[
     ),
     (
         "INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 hour')",
-        "expected HOP(stream, time column, INTERVAL 'slide', INTERVAL 'size')",
+        "expected HOP(relation, time column, INTERVAL 'slide', INTERVAL 'size')",
     ),
     (
         "INSERT INTO t SELECT meter, kw FROM SESSION(reading, at, INTERVAL '1 hour', INTERVAL '1 hour')",
-        "expected SESSION(stream, time column, INTERVAL 'gap')",
+        "expected SESSION(relation, time column, INTERVAL 'gap')",
     ),
     (
         "INSERT INTO t SELECT meter, sum(kw) FROM SESSION(reading, at, INTERVAL '1 hour') GROUP BY meter",
@@ -573,21 +575,21 @@ const REFUSED_STEPS: &[(&str, &str)] = &[
     ),
     (
         "CREATE STREAM s AS SELECT * FROM SESSION(reading, at, INTERVAL '1 hour')",
-        "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+        "an edge of SESSION(relation, time, gap) other than in GROUP BY",
     ),
     (
         "CREATE STREAM s AS SELECT window_end, kw FROM SESSION(reading, at, INTERVAL '1 hour')",
-        "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+        "an edge of SESSION(relation, time, gap) other than in GROUP BY",
     ),
     (
         "INSERT INTO t SELECT meter, max(kw) FROM SESSION(reading, at, INTERVAL '1 hour')
             WHERE window_start > '2026-01-01' GROUP BY meter, window_start",
-        "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+        "an edge of SESSION(relation, time, gap) other than in GROUP BY",
     ),
     (
         "INSERT INTO t SELECT meter, extract(epoch FROM max(window_end)) FROM SESSION(reading, at, INTERVAL '1 hour')
             GROUP BY meter, window_start",
-        "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+        "an edge of SESSION(relation, time, gap) other than in GROUP BY",
     ),
     ("INSERT INTO t SELECT meter, random() FROM reading", "random() in a step"),
     ("INSERT INTO t SELECT meter, kw FROM reading WHERE at < now()", "now() in a step"),

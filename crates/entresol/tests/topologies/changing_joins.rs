@@ -371,7 +371,7 @@ fn joins_and_windows_that_cannot_be_of_rows_that_are_taken_back_are_refused() {
         ),
         (
             "INSERT INTO t SELECT meter, n FROM SESSION(s, at, INTERVAL '1 hour') WHERE window_end > window_start".to_owned(),
-            "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+            "an edge of SESSION(relation, time, gap) other than in GROUP BY",
         ),
         (
             "INSERT INTO t SELECT meter, n FROM s MATCH_RECOGNIZE (PARTITION BY meter ORDER BY at

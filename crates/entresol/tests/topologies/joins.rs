@@ -371,7 +371,7 @@ fn joins_that_could_not_end_are_refused() {
         (format!("reading r JOIN price p ON {near} WHERE random() > 0.5"), "random() in a step"),
         (
             format!("SESSION(reading, at, INTERVAL '1 minute') r JOIN price p ON {near}"),
-            "an edge of SESSION(stream, time, gap)",
+            "an edge of SESSION(relation, time, gap)",
         ),
         (
             "(SELECT meter, window_start FROM SESSION(reading, at, INTERVAL '1 minute') GROUP BY meter, window_start) r

@@ -325,7 +325,7 @@ fn what_a_ranking_cannot_do_is_refused_by_name() {
             "INSERT INTO ends SELECT window_end, place, meter, at FROM (SELECT *, row_number() OVER
                 (PARTITION BY window_start ORDER BY at) AS place FROM SESSION(reading, at, INTERVAL '1 hour')) r WHERE place = 1"
                 .to_owned(),
-            "an edge of SESSION(stream, time, gap) other than in GROUP BY",
+            "an edge of SESSION(relation, time, gap) other than in GROUP BY",
         ),
     ] {
         let refused = session.execute(&format!("CREATE TOPOLOGY x AS ({steps})"));

@@ -37,6 +37,8 @@ mod race_tsp;
 mod recovery;
 mod representations;
 #[cfg(feature = "database")]
+mod resume;
+#[cfg(feature = "database")]
 mod scan_rate;
 #[cfg(feature = "database")]
 pub mod small_memory;
@@ -47,6 +49,8 @@ mod stream_rate;
 #[cfg(feature = "database")]
 mod subscribe_latency;
 mod time_travel;
+#[cfg(feature = "database")]
+mod values;
 #[cfg(feature = "database")]
 mod wire_rate;
 
@@ -133,6 +137,12 @@ pub const ALL: &[Experiment] = &[
         name: "subscribe-latency",
         about: "changes at 1,000 commits a second: from the commit to the arrival at one subscriber, and at eight",
         run: subscribe_latency::run,
+    },
+    #[cfg(feature = "database")]
+    Experiment {
+        name: "resume",
+        about: "a database with 200 topologies is opened: time until all run, and have committed new rows",
+        run: resume::run,
     },
     #[cfg(feature = "database")]
     Experiment {

@@ -4,11 +4,11 @@
 //! meanwhile, over the time from CREATE TOPOLOGY to its end. Then all run at once over fewer events, and each target
 //! is compared with the query of `examples/nexmark_check.sql`, a batch query over tables of all events.
 
+use super::values::one;
 use crate::asked::AskedFigure;
 use crate::measure::median;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol::arrow::util::display::array_value_to_string;
 use entresol::{Database, Options, Session};
 use serde_json::json;
 use std::time::{Duration, Instant};
@@ -21,7 +21,8 @@ const LOOK: Duration = Duration::from_millis(1);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Million rows a second that are asked of some topologies.
-const ASKED: [(&str, f64); 5] = [("q1", 5.0), ("q2", 5.0), ("q5", 0.5), ("q7", 0.5), ("q8", 0.5)];
+const ASKED: [(&str, f64); 6] =
+    [("q1", 5.0), ("q2", 5.0), ("q4", 0.5), ("q5", 0.5), ("q7", 0.5), ("q8", 0.5)];
 
 /// Question of the benchmark, with the statements between its heading and the next.
 struct Question<'s> {
@@ -156,14 +157,6 @@ fn wait_for_ends(session: &mut Session) -> Result<(), Error> {
         failed if failed.is_empty() => Ok(()),
         failed => Err(Error::Invalid(failed)),
     }
-}
-
-/// Value of a query of one.
-fn one(session: &mut Session, sql: &str) -> Result<String, Error> {
-    let batches = session.query(sql)?;
-    let batch = batches.iter().find(|batch| batch.num_rows() > 0);
-    let batch = batch.ok_or_else(|| Error::Invalid(format!("{sql}: no row")))?;
-    array_value_to_string(batch.column(0), 0).map_err(|error| Error::Invalid(error.to_string()))
 }
 
 #[cfg(test)]

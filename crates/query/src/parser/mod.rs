@@ -5,6 +5,8 @@
 pub(crate) mod classification;
 pub(crate) mod command;
 pub(crate) mod depth;
+pub(crate) mod descriptors;
+pub(crate) mod durations;
 pub(crate) mod joined_changes;
 pub(crate) mod merge;
 pub(crate) mod names;
@@ -17,3 +19,4 @@ pub(crate) mod statement;
 pub(crate) mod system_time;
 pub(crate) mod text;
 pub(crate) mod visit;
+pub(crate) mod windows;

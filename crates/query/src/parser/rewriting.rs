@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! TABLE t                                          SELECT * FROM t
+//! TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), ...))       TUMBLE(t, c, ...), see [`crate::parser::descriptors`]
 //! SHOW TOPOLOGIES, SOURCES, STREAMS, SINKS, SUBSCRIPTIONS     SELECT * FROM entresol.topologies, ...
 //! AS IDENTITY (options)                            the options in the order that the parser knows
 //! ALTER TABLE t RESET (history)                    ALTER TABLE t SET (history = 'off'); changes likewise
@@ -19,10 +20,12 @@
 //! A token in place of another has its place in the text, so that errors name what was written.
 
 use crate::error::Result;
+use crate::parser::descriptors::take_descriptors;
 use crate::parser::merge;
 use crate::parser::own::sequence;
 use crate::parser::own::subscription::{SUBSCRIBE, Subscription};
-use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, tokenize};
+use crate::parser::text::tokens::{BEGINNING, is_keyword, is_word, mentions, tokenize};
+use crate::parser::windows::FUNCTIONS;
 use crate::schema_names::SYSTEM_SCHEMA;
 use datafusion::sql::sqlparser::ast::UnaryOperator;
 use datafusion::sql::sqlparser::keywords::Keyword;
@@ -38,6 +41,9 @@ const BEFORE_TABLE: [&str; 8] =
 /// Rewrites the tokens of a statement.
 pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     rewrite_beginning(tokens);
+    if mentions(tokens, &FUNCTIONS) {
+        take_descriptors(tokens);
+    }
     if has(tokens, Keyword::TABLE) {
         rewrite_table_queries(tokens);
         quote_dimensions(tokens);

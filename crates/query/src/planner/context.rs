@@ -17,6 +17,7 @@ use crate::planner::rules::extremes::Extremes;
 use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
 use crate::planner::rules::multisets::Multisets;
+use crate::planner::rules::sessions::Sessions;
 use crate::planner::rules::single_rows::SingleRows;
 use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
 use crate::planner::rules::truth_tests::TruthTests;
@@ -26,6 +27,7 @@ use crate::planner::schemas::SessionCatalog;
 use crate::planner::sleep;
 use crate::planner::star::rule::StarJoins;
 use crate::planner::views::Views;
+use crate::planner::windows;
 use crate::planner::yielding::Interruptible;
 use crate::postgres::arrays;
 use crate::postgres::bound_operands::{self, BoundOperands};
@@ -82,6 +84,7 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
     own.extend(bound_operands::functions());
     own.extend(regular_expressions::functions());
     own.extend(ordered_sets::functions());
+    own.extend(windows::functions());
     own.extend([formatted::function(), buckets::function(), arrays::function()]);
     own.into_iter().for_each(|function| context.register_udf(function));
     if let Ok(list) = context.udf("string_to_array") {
@@ -126,6 +129,7 @@ pub(crate) fn context(
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.insert(0, Arc::new(AsofJoins));
+    analyzer.insert(0, Arc::new(Sessions));
     analyzer.insert(0, Arc::new(BoundOperands));
     analyzer.push(Arc::new(LocalTimes));
     analyzer.push(Arc::new(ComparisonKeys::Values));

@@ -34,5 +34,6 @@ pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;
 pub(crate) mod views;
+pub(crate) mod windows;
 pub(crate) mod wrapped_expr;
 pub(crate) mod yielding;

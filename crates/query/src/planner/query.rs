@@ -15,6 +15,7 @@ use crate::planner::limits;
 use crate::planner::sampling;
 use crate::planner::time_travel;
 use crate::planner::translation;
+use crate::planner::windows;
 use crate::postgres::number_types;
 use crate::postgres::numbers::{self};
 use crate::session::core::SessionCore;
@@ -49,6 +50,7 @@ pub(crate) async fn logical_plan(
 ) -> Result<LogicalPlan> {
     describe::resolve(&session.catalog, &mut statement)?;
     sampling::resolve(&session.catalog, &mut statement)?;
+    windows::resolve(&session.catalog, &mut statement)?;
     if let DFStatement::Explain(explain) = &mut statement {
         // COSTS is ours; DataFusion's option of that name shows other things, and not with ANALYZE.
         explain.options.show_statistics = None;

@@ -23,6 +23,7 @@ use crate::parser::statement::query_of;
 use crate::planner::join_using::merged;
 use crate::planner::sampling;
 use crate::planner::translation;
+use crate::planner::windows;
 use crate::postgres::number_types::typed;
 use crate::postgres::numbers;
 use crate::schema_names::{CATALOG, OWNED_SCHEMA, SCHEMA};
@@ -161,6 +162,7 @@ async fn scoped(
 ) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
     let mut statement = query_of(query)?;
     sampling::resolve(catalog, &mut statement)?;
+    windows::resolve(catalog, &mut statement)?;
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
     let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;

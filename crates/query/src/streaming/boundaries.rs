@@ -9,9 +9,9 @@
 //! | WITH SOURCE | at the marks of the sources, which are in one file, or in their rows, or of one that leads; no other boundary is beside it, and those sources have no other |
 
 use crate::error::{Error, Result};
+use crate::parser::durations::{interval, invalid};
 use crate::parser::own::streaming::CommitBoundary;
 use crate::streaming::connectors::SourceMarks;
-use crate::streaming::options::{interval, invalid};
 use crate::streaming::steps::PlannedTopology;
 use entresol_streams::{Boundary, TopologyBuilder};
 use std::time::Duration;

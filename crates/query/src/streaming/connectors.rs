@@ -15,11 +15,11 @@
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
+use crate::parser::durations::{interval, interval_of, invalid};
 use crate::parser::names::identifier;
 use crate::parser::own::streaming::{CreateSource, Encoding};
 use crate::streaming::generated_rows::{Generator, rows_per_second, start_us};
-use crate::streaming::names::interval_of;
-use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::streaming::options::StreamOptions;
 use crate::streaming::parquet_source::ParquetSource;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
 use entresol_memory::MemoryBudget;

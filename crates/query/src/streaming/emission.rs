@@ -11,8 +11,8 @@
 //! aggregate of a step: those before it are as without one.
 
 use crate::error::{Error, Result};
+use crate::parser::durations::{interval, invalid};
 use crate::parser::text::tokens::is_word;
-use crate::streaming::options::{interval, invalid};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::{EarlyEmission, WindowKind};

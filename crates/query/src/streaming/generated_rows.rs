@@ -2,7 +2,8 @@
 //! number, the column and the seed alone.
 
 use crate::error::Result;
-use crate::streaming::options::{StreamOptions, invalid};
+use crate::parser::durations::invalid;
+use crate::streaming::options::StreamOptions;
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int32Array, TimestampMicrosecondArray};
 use entresol_streams::{GeneratorSource, Source, mixed};
 use entresol_tables::{Column, ColumnBuilder, DataType, Interval, Value, arrow_schema, interval};
@@ -17,6 +18,8 @@ const STEP: Duration = Duration::from_secs(1);
 const CARDINALITY: u64 = 100;
 const MAX: f64 = 100.0;
 const UTC: &str = "UTC";
+/// Number that the delays of rows are mixed with, of no column.
+const SKEW: u64 = 0xff << 56;
 
 /// Rows of the connector `generator`.
 #[derive(Debug, Clone)]
@@ -25,6 +28,8 @@ pub(super) struct Generator {
     pub(super) rows_per_second: Option<u64>,
     start_us: i64,
     step_us: i64,
+    /// Longest time that a row's timestamps are behind those of its place; 0 if rows are in their order.
+    skew_us: u64,
     /// Number that all values are mixed with; 0 is none.
     seed: u64,
     /// Per column.
@@ -54,11 +59,13 @@ impl Generator {
     /// Takes the options.
     pub(super) fn new(columns: &[Column], options: &mut StreamOptions) -> Result<Generator> {
         let step = options.interval("step")?.unwrap_or(STEP);
+        let skew = options.interval("skew")?.unwrap_or_default();
         let mut generator = Generator {
             rows: options.parsed("rows")?.unwrap_or(u64::MAX),
             rows_per_second: rows_per_second(options)?,
             start_us: start_us(options)?.unwrap_or(START_US),
             step_us: i64::try_from(step.as_micros()).unwrap_or(i64::MAX),
+            skew_us: u64::try_from(skew.as_micros()).unwrap_or(u64::MAX),
             seed: options.parsed("seed")?.map_or(0, |seed: u64| if seed == 0 { 0 } else { mixed(seed) }),
             cardinalities: Vec::new(),
             maxima: Vec::new(),
@@ -113,7 +120,14 @@ impl Generator {
     }
 
     fn time_us(&self, n: u64) -> i64 {
-        self.start_us.saturating_add(self.step_us.saturating_mul(n as i64))
+        let in_order = self.start_us.saturating_add(self.step_us.saturating_mul(n as i64));
+        match self.skew_us {
+            0 => in_order,
+            longest => {
+                let behind = mixed(n ^ self.seed ^ SKEW) % longest.saturating_add(1);
+                in_order.saturating_sub(i64::try_from(behind).unwrap_or(i64::MAX))
+            }
+        }
     }
 
     /// Adds the value of a column in row number `n`.

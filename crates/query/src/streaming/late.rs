@@ -7,9 +7,9 @@
 //! | UPDATE FOR interval | correct the results of their window, for so long; later ones are counted, and stored with INTO too |
 
 use crate::error::{Error, Result};
+use crate::parser::durations::{interval, invalid};
 use crate::parser::text::tokens::is_word;
 use crate::streaming::emission::Emit;
-use crate::streaming::options::{interval, invalid};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use std::time::Duration;
 

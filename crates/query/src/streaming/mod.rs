@@ -22,7 +22,6 @@ pub(crate) mod changing_windows;
 pub(crate) mod conditions;
 pub(crate) mod connectors;
 pub(crate) mod dependents;
-pub(crate) mod descriptors;
 pub(crate) mod emission;
 pub(crate) mod explaining;
 pub(crate) mod expressions;

@@ -10,23 +10,23 @@
 //! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
 
 use crate::error::{Error, Result};
+use crate::parser::durations::interval_of;
 use crate::parser::names::identifier;
 use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
 use crate::parser::visit::walk_mut;
+use crate::parser::windows::WindowCall;
 use crate::schema_names::STREAMS_CATALOG;
-use crate::streaming::options::interval;
 use crate::streaming::pattern::planning::PlannedPattern;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, Statement,
-    TableAlias, TableFactor, Value as Literal, VisitorMut,
+    TableAlias, TableFactor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-use entresol_streams::{TimeWindow, WindowKind};
+use entresol_streams::WindowKind;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Schema of the relations in their catalog.
 pub(crate) const STREAMS_SCHEMA: &str = "public";
@@ -160,6 +160,9 @@ impl<F: FnMut(&str) -> bool> Names<F> {
 
     /// Relation of a function in FROM, and the name that it has without an alias.
     fn function(&mut self, called: &str, args: &[FunctionArg]) -> Result<Option<(Reference, String)>> {
+        if let Some(call) = WindowCall::of(called, args)? {
+            return self.windows(&call).map(Some);
+        }
         let args: Vec<&Expr> = args
             .iter()
             .filter_map(|arg| match arg {
@@ -168,7 +171,6 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             })
             .collect();
         match called {
-            "tumble" | "hop" | "cumulate" | "session" => self.windows(called, &args).map(Some),
             PATTERN_FUNCTION => self.pattern(&args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
@@ -191,61 +193,21 @@ impl<F: FnMut(&str) -> bool> Names<F> {
     }
 
     /// Relation of a window function, and the name that it has without an alias.
-    fn windows(&mut self, called: &str, args: &[&Expr]) -> Result<(Reference, String)> {
-        let function = called.to_uppercase();
-        let expected = match called {
-            "tumble" => "TUMBLE(stream, time column, INTERVAL 'size')",
-            "hop" => "HOP(stream, time column, INTERVAL 'slide', INTERVAL 'size')",
-            "session" => "SESSION(stream, time column, INTERVAL 'gap')",
-            _ => "CUMULATE(stream, time column, INTERVAL 'step', INTERVAL 'size')",
+    fn windows(&mut self, call: &WindowCall<'_>) -> Result<(Reference, String)> {
+        let Expr::Identifier(of) = call.of else {
+            return Err(Error::unsupported(format!(
+                "windows over {} in a step: CREATE STREAM of it, and take its name",
+                call.of
+            )));
         };
-        let [Expr::Identifier(of), Expr::Identifier(time), intervals @ ..] = args else {
-            return Err(wrong(expected));
-        };
-        let (of, time) = (identifier(of), identifier(time));
+        let of = identifier(of);
         if !(self.is_stream)(&of) {
             return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
         }
-        let durations = intervals.iter().map(|expr| {
-            let text = interval_of(expr).ok_or_else(|| wrong(expected))?;
-            interval(&function, &text)
-        });
-        let kind = match (called, durations.collect::<Result<Vec<Duration>>>()?.as_slice()) {
-            ("tumble", &[size]) => WindowKind::Tumbling { size },
-            ("hop", &[slide, size]) => WindowKind::Hopping { slide, size },
-            ("session", &[gap]) => WindowKind::Session { gap },
-            ("cumulate", &[step, size]) => WindowKind::Cumulating { step, size },
-            _ => return Err(wrong(expected)),
-        };
-        let checked = TimeWindow::of_kind(&time, kind).check();
-        checked.map_err(|reason| Error::coded("22023", format!("{function}: {reason}")))?;
-        Ok((Reference::Windows { of: of.clone(), time, kind }, of))
+        Ok((Reference::Windows { of: of.clone(), time: call.time.clone(), kind: call.kind }, of))
     }
 }
 
 fn wrong(expected: &str) -> Error {
     Error::Syntax(format!("syntax error: expected {expected}"))
-}
-
-/// Text of an interval: a literal, as it was written or with its unit.
-pub(crate) fn interval_of(expr: &Expr) -> Option<String> {
-    let text = |expr: &Expr| match expr {
-        Expr::Value(value) => match &value.value {
-            Literal::SingleQuotedString(text) => Some(text.clone()),
-            Literal::Number(number, _) => Some(number.clone()),
-            _ => None,
-        },
-        _ => None,
-    };
-    match expr {
-        Expr::Interval(interval) => {
-            let amount = text(&interval.value)?;
-            Some(match &interval.leading_field {
-                Some(field) => format!("{amount} {field}"),
-                None => amount,
-            })
-        }
-        Expr::Nested(inner) => interval_of(inner),
-        other => text(other),
-    }
 }

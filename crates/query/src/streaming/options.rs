@@ -1,11 +1,9 @@
 //! Options of sources and topologies: `WITH (name = 'value', ...)`.
 
 use crate::error::{Error, Result};
-use datafusion::arrow::compute::kernels::cast_utils::parse_interval_month_day_nano;
+use crate::parser::durations::{interval, invalid};
 use std::str::FromStr;
 use std::time::Duration;
-
-const DAY_SECONDS: i64 = 86_400;
 
 /// Options of a statement, each of which must be taken.
 pub(crate) struct StreamOptions {
@@ -50,22 +48,5 @@ impl StreamOptions {
                 Err(Error::coded("22023", format!("unrecognized option \"{name}\" of {}", self.of)))
             }
         }
-    }
-}
-
-pub(crate) fn invalid(name: &str, text: &str) -> Error {
-    Error::coded("22023", format!("invalid value for option \"{name}\": \"{text}\""))
-}
-
-/// Length of an interval of days and less.
-pub(crate) fn interval(name: &str, text: &str) -> Result<Duration> {
-    let parsed = parse_interval_month_day_nano(text).map_err(|_| invalid(name, text))?;
-    let nanos = i64::from(parsed.days)
-        .checked_mul(DAY_SECONDS * 1_000_000_000)
-        .and_then(|nanos| nanos.checked_add(parsed.nanoseconds))
-        .and_then(|nanos| u64::try_from(nanos).ok());
-    match nanos {
-        Some(nanos) if parsed.months == 0 => Ok(Duration::from_nanos(nanos)),
-        _ => Err(invalid(name, text)),
     }
 }

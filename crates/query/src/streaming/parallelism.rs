@@ -1,9 +1,10 @@
 //! Option `parallelism` of a topology: the number of its threads, or `auto`.
 
 use crate::error::{Error, Result};
+use crate::parser::durations::invalid;
 use crate::parser::own::streaming::CommitBoundary;
 use crate::session::topologies::TopologyStatus;
-use crate::streaming::options::{StreamOptions, invalid};
+use crate::streaming::options::StreamOptions;
 use entresol_streams::{OVERLAPPED_TUPLES_MIN, PARALLELISM_MAX};
 use std::num::NonZero;
 use std::thread::available_parallelism;

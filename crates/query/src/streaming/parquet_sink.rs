@@ -11,10 +11,11 @@
 //! Memory: the batch that is read, and a row group, encoded.
 
 use crate::error::{Error, Result};
+use crate::parser::durations::invalid;
 use crate::parser::own::copy_options::Compression;
 use crate::postgres::time_zones::UTC;
 use crate::row_files::parquet_writer::{ParquetWriter, call_of};
-use crate::streaming::options::{StreamOptions, invalid};
+use crate::streaming::options::StreamOptions;
 use datafusion::arrow::array::RecordBatch;
 use datafusion::arrow::datatypes::{Schema as ArrowSchema, SchemaRef};
 use datafusion::arrow::error::ArrowError;

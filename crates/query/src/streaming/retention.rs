@@ -1,7 +1,8 @@
 //! JoinRetention of the rows of a join of streams, and the option `state_ttl` for joins that have no bound.
 
 use crate::error::{Error, Result};
-use crate::streaming::options::{StreamOptions, interval, invalid};
+use crate::parser::durations::{interval, invalid};
+use crate::streaming::options::StreamOptions;
 use datafusion::logical_expr::Expr;
 use std::time::Duration;
 

@@ -11,6 +11,7 @@
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
+use crate::parser::durations::invalid;
 use crate::parser::own::streaming::{CreateTopology, ErrorClause, StreamObject, StreamingStatement};
 use crate::parser::statement::parse_one;
 use crate::schema_names::STREAMS_CATALOG;
@@ -20,7 +21,7 @@ use crate::session::topologies::UsedRelations;
 use crate::streaming::boundaries;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, TranslatedSteps, translate};
-use crate::streaming::options::{StreamOptions, invalid};
+use crate::streaming::options::StreamOptions;
 use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;

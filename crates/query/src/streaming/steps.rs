@@ -8,6 +8,7 @@ use crate::parser::own::streaming::{CreateTopology, options_of, parenthesised, w
 use crate::parser::own::words::Words;
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
+use crate::parser::windows::{WINDOW_END, WINDOW_START};
 use crate::planner::bounded_functions;
 use crate::planner::query::logical_plan;
 use crate::postgres::time_zones::UTC;
@@ -17,7 +18,6 @@ use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionCore;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
-use crate::streaming::descriptors::take_descriptors;
 use crate::streaming::expressions;
 use crate::streaming::late::{LateClauses, take_clauses};
 use crate::streaming::merge::{replaces_rows, row_changes};
@@ -28,7 +28,6 @@ use crate::streaming::pattern::planning::PatternPlanner;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::utc::UtcCatalog;
-use crate::streaming::windows::{WINDOW_END, WINDOW_START};
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
     MemorySchemaProvider, SchemaProvider, TableProvider,
@@ -555,7 +554,6 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
 
 /// Parses a step: its query or statement, without the clauses that only streams have.
 fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
-    take_descriptors(&mut tokens);
     take_triggers(&mut tokens);
     let patterns = take_patterns(&mut tokens)?;
     let late = take_clauses(&mut tokens)?;

@@ -4,6 +4,7 @@
 //! row, and nothing but GROUP BY may read them.
 
 use crate::error::{Error, Result};
+use crate::parser::windows::{WINDOW_END, WINDOW_START, open_session};
 use crate::postgres::types::column_type;
 use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::emission::Emit;
@@ -21,9 +22,6 @@ use entresol_tables::{Column, DataType};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Columns that windows add.
-pub(crate) const WINDOW_START: &str = "window_start";
-pub(crate) const WINDOW_END: &str = "window_end";
 /// Event time among the columns that an aggregate reads.
 const TIME: &str = "event_time";
 /// Edge of its window among the columns that an aggregate reads.
@@ -92,12 +90,6 @@ impl Flow {
         }
         Ok(())
     }
-}
-
-fn open_session() -> Error {
-    Error::unsupported(
-        "an edge of SESSION(stream, time, gap) other than in GROUP BY: it is known when the window closes",
-    )
 }
 
 /// Aggregates of the streams that an aggregate of SQL needs, and how its result comes from theirs.

@@ -131,6 +131,15 @@ impl TimeWindow {
         self.times().map(drop)
     }
 
+    /// Windows that contain a time, in the order of their ends, as the edges of each; sessions are none of those. An error
+    /// says which duration is wrong.
+    pub fn edges(&self) -> Result<impl Fn(EventTime) -> Vec<(EventTime, EventTime)> + use<>, String> {
+        let span = self.span()?;
+        Ok(move |time| {
+            span.anchors(time).map(|anchor| (span.start_of(anchor), span.end_of(anchor))).collect()
+        })
+    }
+
     /// Times of the windows in microseconds; an error says which duration is wrong.
     pub(crate) fn times(&self) -> Result<WindowTimes, String> {
         match self.kind {

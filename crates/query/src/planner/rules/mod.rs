@@ -10,6 +10,7 @@ pub(crate) mod extremes;
 pub(crate) mod group_keys;
 pub(crate) mod index_order;
 pub(crate) mod multisets;
+pub(crate) mod sessions;
 pub(crate) mod single_rows;
 pub(crate) mod subqueries;
 pub(crate) mod truth_tests;

@@ -169,7 +169,7 @@ pub(super) fn numbered(factor: &mut TableFactor) {
 }
 
 /// Parses the first item of a FROM.
-pub(super) fn first_factor(text: &str) -> Option<TableFactor> {
+pub(crate) fn first_factor(text: &str) -> Option<TableFactor> {
     let DFStatement::Statement(statement) = query_of(text).ok()? else { return None };
     let Statement::Query(mut query) = *statement else { return None };
     let SetExpr::Select(select) = query.body.as_mut() else { return None };

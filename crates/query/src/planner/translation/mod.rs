@@ -66,6 +66,7 @@ use std::ops::ControlFlow;
 pub(crate) use self::build::call;
 use self::build::{cast_to, null, number, sum, text};
 use self::casts::tell_apart;
+pub(crate) use self::from::first_factor;
 use self::from::{SERIES_COLUMN, table};
 use self::lists::{
     column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,

@@ -4,11 +4,11 @@
 //! place stands a function of the relation that it reads and of its number.
 
 use crate::error::{Error, Result};
+use crate::parser::durations::{interval, interval_of};
 use crate::parser::names::identifier;
 use crate::parser::own::streaming::{parenthesised, with_parser};
 use crate::parser::text::tokens::is_word;
-use crate::streaming::names::{PATTERN_FUNCTION, interval_of};
-use crate::streaming::options::interval;
+use crate::streaming::names::PATTERN_FUNCTION;
 use datafusion::sql::sqlparser::ast::{Expr, Ident, OrderByExpr};
 use datafusion::sql::sqlparser::keywords::Keyword;
 use datafusion::sql::sqlparser::parser::{Parser, ParserError};

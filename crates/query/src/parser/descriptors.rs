@@ -1,11 +1,10 @@
 //! Windows as Flink spells them: `TABLE(TUMBLE(TABLE t, DESCRIPTOR(c), INTERVAL '...'))` is `TUMBLE(t, c, INTERVAL '...')`.
 //!
-//! The words that are only there are taken out of the tokens of a step before it is parsed.
+//! The words that are only there are taken out of the tokens of a statement before it is parsed.
 
 use crate::parser::text::tokens::is_word;
+use crate::parser::windows::FUNCTIONS;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
-
-const FUNCTIONS: [&str; 4] = ["tumble", "hop", "cumulate", "session"];
 
 /// Takes TABLE and DESCRIPTOR out of window functions.
 pub(crate) fn take_descriptors(tokens: &mut Vec<TokenWithSpan>) {
