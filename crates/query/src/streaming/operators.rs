@@ -366,7 +366,9 @@ impl<'t> Translator<'t> {
             }
             LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
             LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
-                Err(Error::unsupported("ORDER BY and LIMIT of a stream without end"))
+                Err(Error::unsupported(
+                    "ORDER BY and LIMIT of a stream without end: its first rows by an order are those WHERE n <= 10 of a query with row_number() OVER (ORDER BY ...) AS n",
+                ))
             }
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
                 Err(Error::unsupported("a step that reads no source or stream"))
