@@ -36,6 +36,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
     wait_for(&mut session, topologies, COMMITS_BEFORE)?;
     drop(session);
     database.close()?;
+    drop(database);
     let (mut running, mut committed) = (Vec::new(), Vec::new());
     for _ in 0..runs {
         let (run, commit) = resumed(&path, topologies)?;
@@ -73,6 +74,7 @@ fn resumed(path: &Path, topologies: u64) -> Result<(f64, f64), Error> {
     let committed = begin.elapsed().as_secs_f64();
     drop(session);
     database.close()?;
+    drop(database);
     Ok((running, committed))
 }
 
