@@ -38,6 +38,8 @@ mod joins;
 mod large_states;
 #[path = "topologies/lifetimes.rs"]
 mod lifetimes;
+#[path = "topologies/materialized_streams.rs"]
+mod materialized_streams;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
 #[path = "topologies/parallel.rs"]
@@ -708,7 +710,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 23);
+    assert_eq!(examples.len(), 24);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -752,6 +754,17 @@ fn the_introduction_runs() {
     let rich = "SELECT owner, amount::bigint FROM rich ORDER BY owner";
     assert_eq!(rows(&mut session, rich), [["Ada", "70"], ["Alan", "50"]]);
     session.execute(examples[13]).unwrap();
+    for view in ["kwh_by_meter", "peaks"] {
+        wait_for_end(&mut session, view);
+    }
+    assert_eq!(
+        rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM kwh_by_meter"),
+        [["40", "20000"]]
+    );
+    let is_most = "SELECT readings = (SELECT max(readings) FROM kwh_by_meter) FROM most_readings";
+    assert_eq!(rows(&mut session, is_most), [["true"]]);
+    assert_eq!(rows(&mut session, "SELECT count(*), min(peak_kw) > 90 FROM peaks"), [["24", "true"]]);
+    session.execute(examples[14]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
     later_examples_run(&mut session, &examples);
@@ -759,19 +772,19 @@ fn the_introduction_runs() {
 
 /// Runs the examples from the joins of streams on.
 fn later_examples_run(session: &mut Session, examples: &[&str]) {
-    session.execute(examples[14]).unwrap();
+    session.execute(examples[15]).unwrap();
     wait_for_end(session, "costs");
     let costs = "SELECT count(DISTINCT at), count(*) > 20000, bool_and(price_at <= at) FROM cost";
     assert_eq!(rows(session, costs), [["20000", "true", "true"]]);
     assert_eq!(rows(session, "SELECT count(*) FROM costs_open"), [["0"]]);
-    session.execute(examples[15]).unwrap();
+    session.execute(examples[16]).unwrap();
     wait_for_end(session, "rankings");
     assert_eq!(rows(session, "SELECT count(*), count(DISTINCT meter) FROM highest"), [["120", "40"]]);
     let highest = "SELECT bool_and(h.kw = l.kw) FROM highest h JOIN (SELECT meter, max(most) AS kw FROM seen GROUP BY meter) l
         ON l.meter = h.meter WHERE h.place = 1";
     assert_eq!(rows(session, highest), [["true"]]);
     assert_eq!(rows(session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
-    session.execute(examples[16]).unwrap();
+    session.execute(examples[17]).unwrap();
     wait_for_end(session, "averages");
     let moving =
         "SELECT count(*), count(DISTINCT meter), count(*) FILTER (WHERE most_of_hour < kw) FROM moving";
@@ -782,17 +795,17 @@ fn later_examples_run(session: &mut Session, examples: &[&str]) {
         rows(session, "SELECT count(*) - count(change), count(DISTINCT hour) FROM by_hour"),
         [["40", "6"]]
     );
-    session.execute(examples[17]).unwrap();
+    session.execute(examples[18]).unwrap();
     wait_for_end(session, "surges");
     let surges =
         "SELECT count(*) > 100, bool_and(readings >= 3 AND most > 2 * from_kw AND from_kw < 30) FROM surge";
     assert_eq!(rows(session, surges), [["true", "true"]]);
-    session.execute(examples[18]).unwrap();
+    session.execute(examples[19]).unwrap();
     wait_for_end(session, "steps_of_surges");
     let steps = "SELECT count(*) > 300, count(*) FILTER (WHERE place = 1) = count(*) FILTER (WHERE step = 'low'), bool_and(at <= ended)
         FROM surge_step";
     assert_eq!(rows(session, steps), [["true", "true", "true"]]);
-    session.execute(examples[19]).unwrap();
+    session.execute(examples[20]).unwrap();
     wait_for_end(session, "totals");
     let totals = "SELECT count(*), sum(readings)::bigint FROM meter_total";
     assert_eq!(rows(session, totals), [["40", "20000"]]);
@@ -800,18 +813,18 @@ fn later_examples_run(session: &mut Session, examples: &[&str]) {
     assert_eq!(rows(session, spread), [["20000", "40"]]);
     let pairs = "SELECT count(*) = count(DISTINCT meter || feeder), count(DISTINCT meter) FROM meter_feeder";
     assert_eq!(rows(session, pairs), [["true", "40"]]);
-    session.execute(examples[20]).unwrap();
+    session.execute(examples[21]).unwrap();
     wait_for_end(session, "owners");
     let owners = "SELECT count(*), sum(readings)::bigint, sum(meters) = (SELECT count(*) FROM meter_feeder) FROM owner_total";
     assert_eq!(rows(session, owners), [["7", "20000", "true"]]);
     assert_eq!(rows(session, "SELECT count(*) FROM busiest_meter"), [["12"]]);
     let bonus = "SELECT count(*), sum(points)::bigint, max(remark) FROM bonus";
     assert_eq!(rows(session, bonus), [["40", "21000", "from last year"]]);
-    session.execute(examples[21]).unwrap();
+    session.execute(examples[22]).unwrap();
     wait_for_end(session, "bursts");
     let bursts = "SELECT sum(meters)::bigint, bool_and(ended > began), (SELECT sum(count)::bigint FROM bursts_open_2_rows) FROM burst";
     assert_eq!(rows(session, bursts), [["40", "true", "40"]]);
-    session.execute(examples[22]).unwrap();
+    session.execute(examples[23]).unwrap();
     wait_for_end(session, "feeders_now");
     let feeders = "SELECT sum(meters)::bigint, max(kw) = (SELECT max(most) FROM seen), count(busiest) = count(*), max(of_busiest) =
         (SELECT max(readings) FROM seen) FROM feeder_state";

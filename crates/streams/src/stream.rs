@@ -501,7 +501,7 @@ impl Stream {
 
     /// Writes the stream into a table (TO_TABLE). A missing table is created with the stream's columns.
     pub fn to_table(&self, target: impl Into<ToTable>) {
-        let ToTable { table, key, insert, delete_when } = target.into();
+        let ToTable { table, key, insert, is_single_row, delete_when } = target.into();
         if insert || delete_when.is_some() {
             self.check_appended("TO_TABLE other than an upsert");
         }
@@ -517,14 +517,19 @@ impl Stream {
                 self.report(format!("the key of table {table} is not ({})", key.join(", ")));
             }
         }
-        if self.changes {
+        if is_single_row {
+            let schema = self.graph.borrow().schema(&self.catalog, &table);
+            if schema.is_some_and(|schema| !schema.hidden_key()) {
+                self.report(format!("table {table} has a key: a single row needs one without"));
+            }
+        } else if self.changes {
             self.check_target_key(&table);
         }
         let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
             let operator = ToTableOperator::new(made, name, &target, columns, insert)?;
-            Ok(Box::new(ToTableOperator { delete_when, emits: made.emits, ..operator }))
+            Ok(Box::new(ToTableOperator { is_single_row, delete_when, emits: made.emits, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }

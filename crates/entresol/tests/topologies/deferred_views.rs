@@ -404,6 +404,6 @@ fn what_cannot_be_deferred_is_refused_by_name() {
         let error = session.execute(&create).unwrap_err().to_string();
         assert!(error.contains(expected), "{create}: {error}");
     }
-    let left = "SELECT count(*) FROM information_schema.tables WHERE table_name IN ('v', 'v_query')";
+    let left = "SELECT count(*) FROM pg_class WHERE relname IN ('v', 'v_query')";
     assert_eq!(rows(&mut session, left)[0], ["0"]);
 }

@@ -84,7 +84,10 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_get_viewdef", 1..=2, "text", |view, of| {
         let oid = of[0].int();
         let found = super::rows::named::all(view).into_iter().find(|named| Some(named.oid) == oid);
-        Ok(found.and_then(|named| named.query).into())
+        if let Some(query) = found.and_then(|named| named.query) {
+            return Ok(query.into());
+        }
+        Ok(oid.map(|oid| super::rows::materialized::query_of(view, oid)).transpose()?.flatten().into())
     }),
     nothing("pg_get_ruledef", 1..=2, "text"),
     nothing("pg_get_triggerdef", 1..=2, "text"),

@@ -3,6 +3,7 @@
 use super::relation::{Registry, Relation, empty, relation};
 use super::rows::information;
 use super::rows::loads;
+use super::rows::materialized;
 use super::rows::named;
 use super::rows::relations;
 use super::rows::server;
@@ -173,11 +174,12 @@ static RELATIONS: &[Relation] = &[
     ),
     relation(0, "pg_get_keywords", "word text, catcode char, barelabel bool, catdesc text", server::keywords),
     relation(0, "pg_views", "schemaname name, viewname name, viewowner name, definition text", named::views),
-    empty(
+    relation(
         0,
         "pg_matviews",
         "schemaname name, matviewname name, matviewowner name, tablespace name, hasindexes bool, \
          ispopulated bool, definition text",
+        materialized::views,
     ),
     relation(
         0,

@@ -1,5 +1,6 @@
 //! Stored definitions of sources, streams and topologies: their statements, in three tables that only the database
-//! writes. In a fourth are the state tables that a topology with other steps has no use for, until they are removed.
+//! writes. In a fourth are tables that a topology with other steps has no use for, or that a dropped materialized view leaves,
+//! until they are removed.
 //!
 //! A row has a limit, and a topology may have thousands of steps: what of its statement is behind the first
 //! [`PIECE_BYTES_MAX`] is in a fifth table, in pieces. All of a statement is written and removed in one transaction, so a
@@ -218,6 +219,18 @@ pub(crate) fn unused_state(catalog: &Catalog, topology: &str) -> Result<Vec<Stri
     Ok(own.map(|row| text(row.get(1))).collect())
 }
 
+/// Materialized views that were dropped, of which tables may still be there.
+pub(crate) fn dropped_views(catalog: &Catalog) -> Result<Vec<String>> {
+    // A table of statements that is damaged does not say which are gone.
+    if catalog.table(TOPOLOGIES_TABLE).is_err() {
+        return Ok(Vec::new());
+    }
+    let stored = topologies(catalog)?;
+    let noted = rows(catalog, UNUSED_STATE_TABLE)?;
+    let names = noted.iter().filter(|row| row.first() == row.get(1)).map(|row| text(row.first()));
+    Ok(names.filter(|name| stored.iter().all(|stored| stored.name != *name)).collect())
+}
+
 /// Notes that these state tables of a topology are gone.
 pub(crate) fn removed_state(catalog: &Catalog, topology: &str, removed: &[String]) -> Result<()> {
     let states = open(catalog, UNUSED_STATE_TABLE)?;
@@ -252,11 +265,24 @@ pub(crate) fn topologies(catalog: &Catalog) -> Result<Vec<StoredTopology>> {
 }
 
 pub(crate) fn remove_topology(catalog: &Catalog, name: &str) -> Result<()> {
+    remove_leaving(catalog, name, None)
+}
+
+/// Removes the topology of a materialized view, and notes that its table is of no use: both or nothing.
+pub(crate) fn remove_view(catalog: &Catalog, name: &str) -> Result<()> {
+    remove_leaving(catalog, name, Some(open(catalog, UNUSED_STATE_TABLE)?))
+}
+
+/// Removes a topology; notes that its table is of no use in the table of these, if it is given.
+fn remove_leaving(catalog: &Catalog, name: &str, unused: Option<Arc<Table>>) -> Result<()> {
     let Ok(table) = catalog.table(TOPOLOGIES_TABLE) else { return Ok(()) };
     let transaction = catalog.begin()?;
     table.delete(&transaction, &[Value::from(name)])?;
     if let Ok(parts) = catalog.table(TOPOLOGY_PARTS_TABLE) {
         remove_parts(&parts, &transaction, &Value::from(name))?;
+    }
+    if let Some(unused) = unused {
+        unused.upsert(&transaction, &[Value::from(name), Value::from(name)])?;
     }
     transaction.commit(Durability::Sync)?;
     Ok(())

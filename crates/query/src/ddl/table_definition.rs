@@ -240,7 +240,12 @@ pub(crate) fn declared_schema_is_absent(create: &CreateTable) -> Result<()> {
 
 /// Schema of a table made by CREATE TABLE AS: the query's columns, nullable, without a key.
 pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
-    let columns: Result<Vec<Column>> = source
+    Ok(Schema::new(derived_columns(source)?, &[] as &[&str])?)
+}
+
+/// Columns for the rows of a query.
+pub(crate) fn derived_columns(source: &ArrowSchema) -> Result<Vec<Column>> {
+    source
         .fields()
         .iter()
         .map(|field| match column_of(field) {
@@ -251,8 +256,7 @@ pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
                 field.name()
             ))),
         })
-        .collect();
-    Ok(Schema::new(columns?, &[] as &[&str])?)
+        .collect()
 }
 
 fn check_clauses(create: &CreateTable) -> Result<()> {

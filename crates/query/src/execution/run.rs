@@ -30,7 +30,7 @@ use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
 use crate::streaming::statements as streaming;
-use crate::streaming::{altered_tables, dependents, stream_views};
+use crate::streaming::{altered_tables, dependents, stream_views, view_topologies};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -338,7 +338,15 @@ impl Session {
                 dependents::drop_materialized(&self.core, *if_exists, names, *cascade).await?;
                 Ok(StatementResult::Done { verb: statement.verb() })
             }
-            MaterializedStatement::Create(create) => materialized::create(&self.core, create).await,
+            MaterializedStatement::Create(create) => {
+                match (view_topologies::create(&self.core, create).await?, &create.over_tables) {
+                    (Some(done), _) => Ok(done),
+                    (None, Some(over_tables)) => materialized::create(&self.core, over_tables).await,
+                    (None, None) => {
+                        Err(Error::Internal("a materialized view over neither tables nor streams".to_owned()))
+                    }
+                }
+            }
             MaterializedStatement::Refresh(name) => materialized::refresh(&self.core, name).await,
         }
     }

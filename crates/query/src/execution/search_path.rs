@@ -37,10 +37,10 @@ pub(crate) fn check(variables: &SessionVariables, command: &Command) -> Result<(
         },
         Command::DropTable { names, .. } => names.iter().try_for_each(check_name),
         Command::Materialized(statement) => match statement.as_ref() {
-            MaterializedStatement::Create(create) => {
+            MaterializedStatement::Create(create) => create.over_tables.as_ref().map_or(Ok(()), |create| {
                 check_created(&create.name)?;
                 check_found(create.query.as_ref())
-            }
+            }),
             MaterializedStatement::Drop { names, .. } => names.iter().try_for_each(check_name),
             MaterializedStatement::Refresh(_) => Ok(()),
         },

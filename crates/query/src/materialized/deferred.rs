@@ -333,7 +333,7 @@ pub(crate) fn start(session: &SessionCore, name: &str) -> Result<()> {
         planned: tables.clone(),
         changes: tables,
         written: vec![name.to_owned()],
-        sink: None,
+        ..UsedRelations::default()
     };
     if position.is_paused {
         if !topologies.has(name) {

@@ -11,7 +11,7 @@ use crate::planner::scans::provider::EntresolTable;
 use crate::schema_names::{CATALOG, KEYED_SCHEMA};
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
-    MaintainedView, MaintainsRows, MaintenanceRequest, MaintenanceWork, Worker, held_by, query_view,
+    MaintainedView, MaintainsRows, MaintenanceRequest, MaintenanceWork, Worker, maintained_by, query_view,
     state_table,
 };
 use datafusion::arrow::datatypes::SchemaRef;
@@ -74,7 +74,7 @@ pub(crate) async fn start(
 ) -> Result<()> {
     let views = session.options.materialized.clone();
     let mut stored: Vec<Arc<Table>> =
-        session.catalog.tables().into_iter().filter(|table| held_by(table).is_some()).collect();
+        session.catalog.tables().into_iter().filter(|table| maintained_by(table).is_some()).collect();
     // A view is created behind those that it reads.
     stored.sort_by_key(|table| table.state().id());
     for table in stored {

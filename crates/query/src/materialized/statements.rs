@@ -15,10 +15,11 @@ use crate::parser::names::{refuse, table_name};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
-    GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_view, state_owner_of, state_table,
+    GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_of, query_view, state_owner_of, state_table,
 };
 use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
+use crate::streaming::view_topologies;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
@@ -40,6 +41,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
 pub(crate) async fn refresh(session: &SessionCore, name: &str) -> Result<StatementResult> {
     let _changing = session.options.materialized.changing().await;
     check_view(session, name)?;
+    view_topologies::check_refreshed(&session.catalog, name)?;
     refresh_view(session, name).await?;
     Ok(StatementResult::Done { verb: "REFRESH MATERIALIZED VIEW" })
 }
@@ -49,6 +51,8 @@ pub(crate) fn check_view(session: &SessionCore, name: &str) -> Result<()> {
     let table = session.catalog.table(name);
     match table.as_ref().ok().and_then(|table| held_by(table)) {
         Some(_) => Ok(()),
+        // Over streams, and could not be started.
+        None if session.options.topologies.is_view(name) => Ok(()),
         None if session.catalog.relation_kind(name).is_some() => {
             Err(Error::coded("42809", format!("\"{name}\" is not a materialized view")))
         }
@@ -286,7 +290,9 @@ pub(crate) fn check_readers(
     name: &str,
     is_dropped: impl Fn(&String) -> bool,
 ) -> Result<()> {
+    let is_query = query_of(&session.catalog, &query_view(name)).is_some();
     let of_query = session.catalog.dependent_views(RelationKind::View, &query_view(name));
+    let of_query = if is_query { of_query } else { Vec::new() };
     let of_table = session.catalog.dependent_views(RelationKind::Table, name);
     if let Some(view) = of_table.iter().chain(&of_query).find(|view| !is_dropped(view)) {
         return Err(Error::coded("2BP01", format!("view {view} depends on materialized view {name}")));

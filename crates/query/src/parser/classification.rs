@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::merge::{around, is_merge};
 use crate::parser::names::{column_name, identifier};
-use crate::parser::own::materialized::MaterializedStatement;
+use crate::parser::own::materialized::{CreateMaterialized, MaterializedStatement};
 use datafusion::sql::parser::{ResetStatement, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{
     CloseCursor, ContextModifier, Declare, DeclareType, Expr, Ident, ObjectType, Set, Statement,
@@ -69,6 +69,8 @@ fn classify_sql(statement: Statement) -> Result<Command> {
             Command::DropTable { if_exists, names, cascade }
         }
         Statement::CreateView(create) if create.materialized => {
+            // The tokens say whether it may be over streams too.
+            let create = CreateMaterialized { over_tables: Some(create), over_streams: None };
             Command::Materialized(Box::new(MaterializedStatement::Create(Box::new(create))))
         }
         Statement::Drop { object_type: ObjectType::MaterializedView, if_exists, names, cascade, .. } => {

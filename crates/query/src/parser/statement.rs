@@ -16,6 +16,7 @@ use crate::parser::depth::{self, NESTING_MAX};
 use crate::parser::normal_forms;
 use crate::parser::own;
 use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::materialized::{self, CreateMaterialized, MaterializedStatement};
 use crate::parser::own::role::RoleStatement;
 use crate::parser::own::streaming::{CreateSource, CreateStream, StreamingStatement};
 use crate::parser::refusals;
@@ -30,6 +31,8 @@ use datafusion::sql::sqlparser::ast::{Query, Statement};
 use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan};
 use entresol_memory::budget::MemoryReservation;
 
+/// Words of clauses that a query of streams may have, and no other.
+const STEP_WORDS: [&str; 6] = ["asof", "changes", "descriptor", "emit", "late", "match_recognize"];
 /// Maximum bytes of the query text of one call.
 pub const SQL_BYTES_MAX: usize = 64 << 20;
 
@@ -149,21 +152,47 @@ fn advanced(place: Location, text: &str) -> Location {
 fn parse_statement(sql: &str, place: Location) -> Result<Option<Command>> {
     let tokens = tokenize(sql, place)?;
     depth::check(&tokens)?;
+    if materialized::is_creation(&tokens) {
+        return created_view(tokens, sql).map(Some);
+    }
     match own::parse(&tokens)? {
-        None => {
-            let may_be_asof = mentions(&tokens, &["asof"]);
-            let statement = datafusion_statement(tokens)?;
-            if let Some(tree) = statement.as_ref().and_then(inner).filter(|_| may_be_asof) {
-                refusals::check_joins(tree)?;
-            }
-            statement.map(classify).transpose()
-        }
+        None => plain_statement(tokens),
         Some(Command::Streaming(mut statement)) => {
             statement.written_as(sql);
             Ok(Some(Command::Streaming(statement)))
         }
         own => Ok(own),
     }
+}
+
+/// Parses a statement of sqlparser's.
+fn plain_statement(tokens: Vec<TokenWithSpan>) -> Result<Option<Command>> {
+    let may_be_asof = mentions(&tokens, &["asof"]);
+    let statement = datafusion_statement(tokens)?;
+    if let Some(tree) = statement.as_ref().and_then(inner).filter(|_| may_be_asof) {
+        refusals::check_joins(tree)?;
+    }
+    statement.map(classify).transpose()
+}
+
+/// Parses CREATE MATERIALIZED VIEW: with a query of tables, and with the clauses that a query of streams may have.
+fn created_view(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
+    let over_streams = materialized::over_streams(&tokens, sql).ok();
+    let has_clauses = mentions(&tokens, &STEP_WORDS);
+    let create = match plain_statement(tokens) {
+        Ok(Some(Command::Materialized(mut statement))) => {
+            if let MaterializedStatement::Create(create) = statement.as_mut() {
+                create.over_streams = over_streams;
+            }
+            return Ok(Command::Materialized(statement));
+        }
+        Err(_) if over_streams.is_some() && has_clauses => {
+            CreateMaterialized { over_tables: None, over_streams }
+        }
+        Err(error) => return Err(error),
+        Ok(_) => return Err(Error::Internal(format!("{sql} is no materialized view"))),
+    };
+    Ok(Command::Materialized(Box::new(MaterializedStatement::Create(Box::new(create)))))
 }
 
 /// Parses with DataFusion's parser, a thin layer around sqlparser.

@@ -13,6 +13,8 @@ use std::time::Duration;
 const QUERY_SUFFIX: &str = "_query";
 /// Prefix of the owner of the tables.
 const OWNER_PREFIX: &str = "materialized view ";
+/// Prefix of the owner of the tables of views over streams, which their topologies write.
+const STREAM_OWNER_PREFIX: &str = "the topology of materialized view ";
 
 /// Suffix of the table with the state of an incremental view.
 const STATE_SUFFIX: &str = "_state";
@@ -42,9 +44,24 @@ pub(crate) fn owner_of(name: &str) -> String {
     format!("{OWNER_PREFIX}{name}")
 }
 
+/// Owner of the table of a materialized view over streams.
+pub(crate) fn stream_owner_of(name: &str) -> String {
+    format!("{STREAM_OWNER_PREFIX}{name}")
+}
+
 /// Name of the materialized view that a table holds.
 pub(crate) fn held_by(table: &Table) -> Option<&str> {
+    maintained_by(table).or_else(|| streamed_by(table))
+}
+
+/// Name of the materialized view over tables that a table holds.
+pub(crate) fn maintained_by(table: &Table) -> Option<&str> {
     table.definition().owner.as_deref()?.strip_prefix(OWNER_PREFIX)
+}
+
+/// Name of the materialized view over streams that a table holds.
+pub(crate) fn streamed_by(table: &Table) -> Option<&str> {
+    table.definition().owner.as_deref()?.strip_prefix(STREAM_OWNER_PREFIX)
 }
 
 /// Refuses to change or drop the table of a materialized view, and that of the guards.
@@ -66,7 +83,7 @@ pub(crate) fn check_ordinary(table: &Table) -> Result<()> {
 pub(crate) fn query_of(catalog: &Catalog, view: &str) -> Option<String> {
     let name = view.strip_suffix(QUERY_SUFFIX)?;
     let table = catalog.table(name).ok()?;
-    held_by(&table).map(str::to_owned)
+    maintained_by(&table).map(str::to_owned)
 }
 
 /// Refuses to drop a relation, with the views that read it, if a materialized view is among those.

@@ -1,5 +1,6 @@
 //! The topologies of a database while it is open: those that run, and what became of the others.
 
+use crate::error::Error;
 use crate::session::materialized::MaintainedView;
 use entresol_streams::{Latencies, OperatorProgress, Progress, ProgressSnapshot, Running, Topology};
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub(crate) struct UsedRelations {
     pub(crate) planned: Vec<String>,
     /// Target outside of the database, if it is a sink.
     pub(crate) sink: Option<String>,
+    /// True if it is a materialized view, whose table it writes.
+    pub(crate) is_view: bool,
 }
 
 impl UsedRelations {
@@ -122,6 +125,14 @@ impl Topologies {
     /// Returns true if the stored topologies are entries: if the database was not opened without them.
     pub(crate) fn is_loaded(&self) -> bool {
         self.loaded.load(Ordering::Acquire)
+    }
+
+    /// Refuses a statement about topologies in a database that was opened without them.
+    pub(crate) fn check_loaded(&self, verb: &str) -> Result<(), Error> {
+        if self.is_loaded() {
+            return Ok(());
+        }
+        Err(Error::coded("55000", format!("{verb}: the database was opened without its topologies")))
     }
 
     /// Starts a topology that reads and writes these relations.
@@ -214,6 +225,11 @@ impl Topologies {
     /// Returns true if one of this name sends rows out of the database.
     pub(crate) fn is_sink(&self, name: &str) -> bool {
         self.entries.lock().get(name).is_some_and(|entry| entry.relations.sink.is_some())
+    }
+
+    /// Returns true if one of this name is a materialized view over streams.
+    pub(crate) fn is_view(&self, name: &str) -> bool {
+        self.entries.lock().get(name).is_some_and(|entry| entry.relations.is_view)
     }
 
     /// Returns true if one of this name ended with an error, or could not start.

@@ -128,17 +128,32 @@ fn changed(mut options: Vec<StreamOption>, changes: &[StreamOption]) -> Vec<Stre
 
 async fn set_options(session: &SessionCore, stored: StoredTopology, changes: &[StreamOption]) -> Result<()> {
     let create = parse(&stored.text)?;
-    // Those of the topology and of its sink are one clause.
+    // Those of the topology and of its sink or view are one clause.
     let of_sink = create.sink.iter().flat_map(|sink| sink.options.iter().cloned());
+    let of_view = create.view.iter().flat_map(|view| view.options.iter().cloned());
     if let Some((name, _)) =
         changes.iter().find(|(name, _)| create.sink.is_some() && name.as_str() != "durability")
     {
         let message = format!("option \"{name}\" of a sink cannot be changed: drop it and create it again");
         return Err(Error::coded("55000", message));
     }
-    let options = changed(create.options.iter().cloned().chain(of_sink).collect(), changes);
+    if create.view.is_some()
+        && let Some((name, _)) = changes.iter().find(|(name, _)| is_of_table(name))
+    {
+        let message = format!(
+            "option \"{name}\" is of the table of materialized view \"{view}\": ALTER TABLE {view} SET ({name} = ...) changes it",
+            view = stored.name
+        );
+        return Err(Error::coded("42809", message));
+    }
+    let options = changed(create.options.iter().cloned().chain(of_sink).chain(of_view).collect(), changes);
     let text = options_text::with_options(&stored.text, &options)?;
     replacement::replace(session, stored, text, false).await
+}
+
+/// Tells whether an option of a materialized view is one of its table.
+fn is_of_table(option: &str) -> bool {
+    matches!(option, "changes" | "history")
 }
 
 /// Runs ALTER SOURCE.

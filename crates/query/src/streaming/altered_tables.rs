@@ -16,7 +16,7 @@
 //! A crash between the change and its taking back leaves the change: the topology is then shown as failed, with the reason, and
 //! starts again once the column is dropped.
 
-use crate::ddl::{alter, restored_definition};
+use crate::ddl::{alter, owned_tables, restored_definition};
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::session::core::SessionCore;
@@ -42,6 +42,7 @@ pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Re
     let _changing = session.options.topologies.changing().await;
     let _views = if drops { Some(session.options.materialized.changing().await) } else { None };
     let before = session.catalog.table(&table)?;
+    owned_tables::check_owner(session, &before, "alter")?;
     // What is refused drops no dependents.
     if drops && alter::column_to_drop(session, alter)?.is_none() {
         return Ok(alter::DONE);
@@ -106,7 +107,9 @@ impl AlteredTable<'_> {
                     // Those of materialized views are parts of them.
                     let views = self.session.options.materialized.all();
                     topologies.retain(|name| views.iter().all(|view| view.name != *name));
-                    return Dependents::of_topologies(topologies).drop_all(self.session).await;
+                    let dependents =
+                        Dependents::of_topologies(topologies).with_readers_of_views(self.session)?;
+                    return dependents.drop_all(self.session).await;
                 }
                 self.refuse_users("drop", "column", &columns.join(", "), uses)
             }

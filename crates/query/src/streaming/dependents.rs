@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | topology, sink | sources, streams, tables and views that it reads or writes |
 //! | stream of no topology, view over streams | sources, streams and tables that it reads |
-//! | materialized view | tables and views that it reads |
+//! | materialized view | tables and views that it reads; over streams, what its topology does |
 //! | both, and views | state tables of topologies that they read |
 //!
 //! RESTRICT, the default, names all topologies and materialized views that depend on it, directly or through others. CASCADE
@@ -13,7 +13,8 @@
 //! # What a crash leaves
 //! All that refuses a statement does so before its first step. The steps are: all dependent topologies end and their statements
 //! are removed, then materialized views are dropped, the
-//! later ones first, then state of the topologies, and last what the statement names. So a crash leaves objects all of which
+//! later ones first, then state of the topologies and the tables of those that are materialized views, which are noted until
+//! then ([`super::view_topologies`]), and last what the statement names. So a crash leaves objects all of which
 //! work, and perhaps tables that were state of a topology, which are as any table then.
 
 use crate::ddl::{stored_topologies, views};
@@ -24,12 +25,12 @@ use crate::parser::own::streaming::StreamObject;
 use crate::parser::statement::created_stream;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
-use crate::session::materialized::{query_of, query_view};
+use crate::session::materialized::{query_of, query_view, streamed_by};
 use crate::streaming::starting::{self, stored};
 use crate::streaming::steps::names_of;
 use crate::streaming::stream_views;
 use datafusion::sql::sqlparser::ast::ObjectName;
-use entresol_tables::{Catalog, RelationKind};
+use entresol_tables::{RelationKind, Table};
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -68,7 +69,7 @@ impl Dependents {
         });
         let named: Vec<(&str, Vec<String>)> = named.collect();
         let mut found = Dependents::default();
-        let mut open = relations_of(catalog, of);
+        let mut open = relations_of(session, of);
         let mut seen = BTreeSet::new();
         while let Some(relation) = open.pop() {
             if !seen.insert(relation.clone()) {
@@ -76,11 +77,13 @@ impl Dependents {
             }
             for user in topologies.users(|used| used.uses(&relation)) {
                 // The topology of a materialized view is a part of it.
-                if is_root(&["topology", "sink"], &user) || is_view(&user) {
+                let is_own = topologies.is_view(&user) && is_root(&["materialized view"], &user);
+                if is_root(&["topology", "sink"], &user) || is_own || is_view(&user) {
                     continue;
                 }
                 if found.topologies.insert(user.clone()) {
                     open.extend(entresol_streams::state_tables(catalog, &user));
+                    open.extend(topologies.is_view(&user).then_some(user));
                 }
             }
             for (stream, _) in named.iter().filter(|(_, names)| names.contains(&relation)) {
@@ -103,9 +106,26 @@ impl Dependents {
         Ok(found)
     }
 
-    /// These topologies.
+    /// These topologies, without what reads those that are materialized views.
     pub(crate) fn of_topologies(topologies: BTreeSet<String>) -> Dependents {
         Dependents { topologies, ..Dependents::default() }
+    }
+
+    /// Adds what depends on those of the topologies that are materialized views.
+    pub(crate) fn with_readers_of_views(mut self, session: &SessionCore) -> Result<Dependents> {
+        let views = self.topologies.iter().filter(|name| session.options.topologies.is_view(name));
+        let roots = views.map(|name| Root { noun: "materialized view".to_owned(), name: name.clone() });
+        let roots: Vec<Root> = roots.collect();
+        for root in &roots {
+            self.add(Dependents::of(session, root, &roots)?);
+        }
+        Ok(self)
+    }
+
+    fn add(&mut self, other: Dependents) {
+        self.topologies.extend(other.topologies);
+        self.streams.extend(other.streams);
+        self.views.extend(other.views);
     }
 
     /// Returns true if there are none.
@@ -157,17 +177,26 @@ impl Dependents {
 }
 
 /// Relations that are gone with an object.
-fn relations_of(catalog: &Catalog, of: &Root) -> Vec<String> {
+fn relations_of(session: &SessionCore, of: &Root) -> Vec<String> {
+    let states = || entresol_streams::state_tables(&session.catalog, &of.name);
     match of.noun.as_str() {
-        "topology" | "sink" => entresol_streams::state_tables(catalog, &of.name),
+        "topology" | "sink" => states(),
+        "materialized view" if session.options.topologies.is_view(&of.name) => {
+            states().into_iter().chain([of.name.clone()]).collect()
+        }
         "materialized view" => vec![query_view(&of.name), of.name.clone()],
         _ => vec![of.name.clone()],
     }
 }
 
-fn noun_of(session: &SessionCore, topology: &str) -> &'static str {
-    let is_sink = session.options.topologies.is_sink(topology);
-    if is_sink { StreamObject::Sink.noun() } else { StreamObject::Topology.noun() }
+/// Kind of a topology, as statements name it.
+pub(crate) fn noun_of(session: &SessionCore, topology: &str) -> &'static str {
+    let topologies = &session.options.topologies;
+    match () {
+        () if topologies.is_sink(topology) => StreamObject::Sink.noun(),
+        () if topologies.is_view(topology) => "materialized view",
+        () => StreamObject::Topology.noun(),
+    }
 }
 
 /// Drops the dependents of objects, or refuses to.
@@ -178,9 +207,7 @@ async fn clear(session: &SessionCore, roots: &[Root], cascade: bool) -> Result<(
         if !cascade && !found.is_empty() {
             return Err(found.refusal(session, "drop", root));
         }
-        all.topologies.extend(found.topologies);
-        all.streams.extend(found.streams);
-        all.views.extend(found.views);
+        all.add(found);
     }
     all.drop_all(session).await
 }
@@ -252,6 +279,11 @@ pub(crate) async fn drop_materialized(
             roots.push(root);
         }
     }
+    let is_over_streams = |root: &Root| is_over_streams(session, &root.name);
+    for root in roots.iter().filter(|root| is_over_streams(root)) {
+        session.options.topologies.check_loaded("DROP MATERIALIZED VIEW")?;
+        check_state_views(session, &root.name, cascade)?;
+    }
     clear(session, &roots, cascade).await?;
     let is_root = |view: &String| {
         let of = query_of(&session.catalog, view);
@@ -259,6 +291,10 @@ pub(crate) async fn drop_materialized(
     };
     for root in roots.iter().filter(|_| !cascade) {
         materialized_views::check_readers(session, &root.name, is_root)?;
+    }
+    let (over_streams, mut roots): (Vec<Root>, Vec<Root>) = roots.into_iter().partition(is_over_streams);
+    for root in &over_streams {
+        forget_topology(session, &root.name).await?;
     }
     // Those that read others of them were created later.
     let views = session.options.materialized.all();
@@ -270,7 +306,16 @@ pub(crate) async fn drop_materialized(
         }
         materialized_views::drop_view(session, &root.name).await?;
     }
+    for root in &over_streams {
+        remove_state(session, &root.name).await?;
+    }
     Ok(())
+}
+
+/// Tells whether a materialized view is one over streams.
+fn is_over_streams(session: &SessionCore, name: &str) -> bool {
+    let table = session.catalog.table(name);
+    session.options.topologies.is_view(name) || table.is_ok_and(|table| streamed_by(&table).is_some())
 }
 
 /// DROP SOURCE, DROP STREAM, DROP TOPOLOGY and DROP SINK. No other statement changes sources or topologies meanwhile.
@@ -304,6 +349,7 @@ pub(crate) async fn drop_objects(
                 continue;
             }
             stored(session, name, object)?;
+            check_no_view(session, name)?;
             check_state_views(session, name, cascade)?;
         }
         let root = Root { noun: object.noun().to_owned(), name: name.clone() };
@@ -322,8 +368,7 @@ pub(crate) async fn drop_objects(
             remove_stream(session, &name).await?;
             continue;
         }
-        forget_topology(session, &name).await?;
-        remove_state(session, &name).await?;
+        remove_topology(session, &name).await?;
     }
     Ok(())
 }
@@ -333,13 +378,29 @@ async fn remove_stream(session: &SessionCore, name: &str) -> Result<()> {
     blocking(move || stored_topologies::remove_stream(&catalog, &name)).await?
 }
 
+/// Refuses to drop a materialized view as a topology.
+fn check_no_view(session: &SessionCore, name: &str) -> Result<()> {
+    if !session.options.topologies.is_view(name) {
+        return Ok(());
+    }
+    let message = format!("\"{name}\" is a materialized view: use DROP MATERIALIZED VIEW {name}");
+    Err(Error::coded("42809", message))
+}
+
+/// Ends a topology, and removes it with its state.
+async fn remove_topology(session: &SessionCore, name: &str) -> Result<()> {
+    forget_topology(session, name).await?;
+    remove_state(session, name).await
+}
+
 /// Refuses to drop a topology whose state plain views read.
 fn check_state_views(session: &SessionCore, topology: &str, cascade: bool) -> Result<()> {
+    let noun = noun_of(session, topology);
     for table in entresol_streams::state_tables(&session.catalog, topology) {
         let readers = session.catalog.dependent_views(RelationKind::Table, &table);
         if let Some(view) = readers.first().filter(|_| !cascade) {
             let message = format!(
-                "cannot drop topology {topology} because other objects depend on it: view {view} depends on table {table}"
+                "cannot drop {noun} {topology} because other objects depend on it: view {view} depends on table {table}"
             );
             return Err(Error::coded("2BP01", message));
         }
@@ -350,10 +411,14 @@ fn check_state_views(session: &SessionCore, topology: &str, cascade: bool) -> Re
 /// Ends a topology and removes its statement: it does not exist any more. Its state stays.
 async fn forget_topology(session: &SessionCore, name: &str) -> Result<()> {
     let (catalog, topologies) = (Arc::clone(&session.catalog), session.options.topologies.clone());
-    let name = name.to_owned();
+    let (name, is_view) = (name.to_owned(), topologies.is_view(name));
     blocking(move || {
         topologies.pause(&name);
-        stored_topologies::remove_topology(&catalog, &name)?;
+        if is_view {
+            stored_topologies::remove_view(&catalog, &name)?;
+        } else {
+            stored_topologies::remove_topology(&catalog, &name)?;
+        }
         topologies.remove(&name);
         Ok(())
     })
@@ -362,7 +427,10 @@ async fn forget_topology(session: &SessionCore, name: &str) -> Result<()> {
 
 /// Removes the state of a topology that has ended, with the plain views that read it.
 async fn remove_state(session: &SessionCore, name: &str) -> Result<()> {
-    drop_views_over(session, entresol_streams::state_tables(&session.catalog, name)).await?;
+    let states = entresol_streams::state_tables(&session.catalog, name);
+    let is_own = |table: &Arc<Table>| streamed_by(table) == Some(name);
+    let of_view = session.catalog.table(name).ok().filter(is_own).map(|_| name.to_owned());
+    drop_views_over(session, states.into_iter().chain(of_view)).await?;
     let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
     blocking(move || starting::forget_state(&catalog, &name)).await?
 }

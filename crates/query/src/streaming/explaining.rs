@@ -38,6 +38,7 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
             }
             Target::Merge { table } => format!("  change rows of {} by key", table.name()),
             Target::Sink(sink) => format!("  sink into {}", sink.describe()),
+            Target::View(_) => format!("  materialized view {name}"),
             Target::Abort { text, into: None, .. } => format!("  {text}"),
             Target::Abort { text, into: Some(table), .. } => format!("  {text} INTO {table}"),
         });

@@ -53,4 +53,5 @@ pub(crate) mod steps;
 pub(crate) mod stored_streams;
 pub(crate) mod stream_views;
 pub(crate) mod utc;
+pub(crate) mod view_topologies;
 pub(crate) mod windows;

@@ -59,6 +59,17 @@ pub(crate) enum Reference {
     },
 }
 
+impl Reference {
+    /// Name of the source, stream or table.
+    pub(crate) fn name(&self) -> &str {
+        match self {
+            Reference::Named(name) => name,
+            Reference::Windows { of, .. } | Reference::Pattern { of, .. } => of,
+            Reference::Changes { table, .. } => table,
+        }
+    }
+}
+
 /// Takes FOR EACH ROW and FOR EACH COMMIT behind CHANGES(...) out of the tokens of a step.
 pub(crate) fn take_triggers(tokens: &mut Vec<TokenWithSpan>) {
     let is =

@@ -17,6 +17,7 @@ use crate::streaming::pattern::planning::PlannedPattern;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_merged, check_replaced};
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
+use crate::streaming::view_topologies;
 use crate::streaming::windows::{Windows, assign_windows, open_sessions};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -105,6 +106,8 @@ pub(crate) struct Translator<'t> {
     /// True if `state_ttl` bounds a join of the current step; of the topology, of any step.
     pub(crate) has_used_ttl: bool,
     is_ttl_used: bool,
+    /// Columns by which the rows of a materialized view replace each other, if they do.
+    view: Option<ReplacedBy>,
 }
 
 /// Steps of a topology as operators.
@@ -116,6 +119,8 @@ pub(crate) struct TranslatedSteps {
     pub(crate) queries: Vec<Arc<BoundPlan>>,
     /// Windows over event times of each stream, in the order in which the builder has them.
     windows: BTreeMap<String, Range<usize>>,
+    /// Columns by which the rows of a materialized view replace each other, if they do.
+    pub(crate) view: Option<ReplacedBy>,
 }
 
 impl TranslatedSteps {
@@ -151,6 +156,7 @@ pub(crate) fn translate(
         ranking: RankingOfStep::default(),
         has_used_ttl: false,
         is_ttl_used: false,
+        view: None,
     };
     let mut windows = BTreeMap::new();
     for step in &planned.steps {
@@ -161,10 +167,11 @@ pub(crate) fn translate(
         }
     }
     if planned.state_ttl.is_some() && !translator.is_ttl_used {
-        return Err(unused_ttl(&format!("topology \"{topology}\"")));
+        let noun = if view_topologies::is_view(planned) { "materialized view" } else { "topology" };
+        return Err(unused_ttl(&format!("{noun} \"{topology}\"")));
     }
-    let Translator { states, edges, queries, .. } = translator;
-    Ok(TranslatedSteps { states, edges, queries, windows })
+    let Translator { states, edges, queries, view, .. } = translator;
+    Ok(TranslatedSteps { states, edges, queries, windows, view })
 }
 
 impl Flow {
@@ -209,7 +216,15 @@ impl<'t> Translator<'t> {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
                 check_replaced(flow.replaced.as_ref(), table, columns, *upserts)?;
-                insert(&flow, table, columns, *upserts)
+                let name = table.name();
+                let target = if *upserts { ToTable::upsert(name) } else { ToTable::insert(name) };
+                insert(&flow, table, columns, target);
+            }
+            (Target::View(table), Some(flow)) => {
+                if let Some(table) = table {
+                    view_topologies::write(&flow, table)?;
+                }
+                self.view = flow.replaced;
             }
             (Target::Sink(sink), Some(flow)) => {
                 flow.check_retracted("a sink")?;
@@ -365,11 +380,9 @@ impl<'t> Translator<'t> {
                 Ok(Flow { stream, windows: None, event_time: None, replaced })
             }
             LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
-            LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => {
-                Err(Error::unsupported(
-                    "ORDER BY and LIMIT of a stream without end: its first rows by an order are those WHERE n <= 10 of a query with row_number() OVER (ORDER BY ...) AS n",
-                ))
-            }
+            LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => Err(Error::unsupported(
+                "ORDER BY and LIMIT of a stream without end: its first rows by an order are those WHERE n <= 10 of a query with row_number() OVER (ORDER BY ...) AS n",
+            )),
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
                 Err(Error::unsupported("a step that reads no source or stream"))
             }
@@ -456,7 +469,7 @@ impl<'t> Translator<'t> {
         let name = match &step.target {
             Target::Stream(name) => name.clone(),
             Target::Insert { table, .. } | Target::Merge { table } => table.name().to_owned(),
-            Target::Sink(_) | Target::Abort { .. } => return,
+            Target::Sink(_) | Target::View(_) | Target::Abort { .. } => return,
         };
         let before = self.meanings.entry(name).or_default();
         *before += &meaning;
@@ -771,7 +784,7 @@ fn named(stream: &Stream, plan: &LogicalPlan) -> Result<Stream> {
 }
 
 /// Writes a stream into a table.
-fn insert(flow: &Flow, table: &Arc<Table>, columns: &[usize], upserts: bool) {
+pub(crate) fn insert(flow: &Flow, table: &Arc<Table>, columns: &[usize], target: ToTable) {
     let visible = table.schema().visible_columns();
     let projected = columns.iter().enumerate().map(|(from, &to)| {
         let column = visible[to].clone();
@@ -785,6 +798,5 @@ fn insert(flow: &Flow, table: &Arc<Table>, columns: &[usize], upserts: bool) {
         (Column { nullable: true, ..column }, expression)
     });
     let rows = flow.stream.project(projected.collect());
-    let target = if upserts { ToTable::upsert(table.name()) } else { ToTable::insert(table.name()) };
     rows.to_table(target);
 }

@@ -38,6 +38,12 @@ pub(crate) fn with_column(text: &str, column: &str) -> Result<String> {
     Err(Error::Internal(format!("{text} has no columns")))
 }
 
+/// Query of a CREATE MATERIALIZED VIEW, with its clauses: what is behind AS.
+pub(crate) fn query_of_view(text: &str) -> Option<&str> {
+    const AS: &str = "as";
+    word_at(text, AS).map(|place| text[place + AS.len()..].trim())
+}
+
 /// Position of a word outside of parentheses.
 pub(crate) fn word_at(sql: &str, word: &str) -> Option<usize> {
     outer_tokens(sql).into_iter().find(|token| is_word(sql, token, word)).map(|token| token.start)
@@ -111,6 +117,13 @@ mod tests {
             assert_eq!(found, expected);
         }
         assert!(with_options("CREATE TOPOLOGY t (x AS y)", &options(&[])).is_err());
+    }
+
+    #[test]
+    fn the_query_of_a_view_is_behind_its_clauses() {
+        let text = "CREATE MATERIALIZED VIEW v (\"as\") /* as */ WITH (changes = 'as') AS\n SELECT a AS b FROM s EMIT CHANGES ";
+        assert_eq!(query_of_view(text), Some("SELECT a AS b FROM s EMIT CHANGES"));
+        assert_eq!(query_of_view("CREATE MATERIALIZED VIEW v"), None);
     }
 
     #[test]

@@ -46,7 +46,7 @@ impl Replacement {
     }
 
     /// Columns of the key in errors.
-    fn key(self, has_rank: bool) -> &'static str {
+    pub(crate) fn key(self, has_rank: bool) -> &'static str {
         match self {
             Replacement::Ranking if has_rank => "the columns of PARTITION BY and the rank",
             Replacement::Ranking => "the columns of PARTITION BY",
@@ -129,6 +129,11 @@ impl ReplacedBy {
             chosen => chosen.copied().map(Some),
         };
         self.partition.iter().copied().chain(chosen).collect()
+    }
+
+    /// Tells whether there is one row at most: the columns that identify it are none.
+    pub(crate) fn is_single_row(&self) -> bool {
+        self.identity().is_some_and(|key| key.is_empty())
     }
 
     /// Text for EXPLAIN, with the names of the columns.

@@ -17,6 +17,7 @@ use crate::streaming::operators::PlannedState;
 use crate::streaming::options_text::word_at;
 use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps;
+use crate::streaming::view_topologies;
 use std::sync::Arc;
 
 /// Statement of a topology with the steps of an ALTER TOPOLOGY name AS (steps).
@@ -34,12 +35,15 @@ pub(crate) async fn replace_steps(session: &SessionCore, stored: StoredTopology,
     replace(session, stored, text, false).await
 }
 
-/// Refuses a sink, whose statement has no steps.
+/// Refuses a sink and a materialized view, whose statements have no steps.
 pub(crate) fn check_kind(stored: &StoredTopology) -> Result<()> {
-    match parse(&stored.text)?.sink {
-        Some(_) => Err(Error::coded("42809", format!("\"{}\" is a sink", stored.name))),
-        None => Ok(()),
-    }
+    let create = parse(&stored.text)?;
+    let noun = match (&create.sink, &create.view) {
+        (Some(_), _) => "sink",
+        (_, Some(_)) => "materialized view",
+        (None, None) => return Ok(()),
+    };
+    Err(Error::coded("42809", format!("\"{}\" is a {noun}", stored.name)))
 }
 
 /// Replaces a topology by one with another statement. State that is of no use to it is removed if `removes`,
@@ -53,7 +57,9 @@ pub(crate) async fn replace(
     stored_topologies::check_topology(&text)?;
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;
-    check_cycle(session, &create.name, &relations_of(&create, &planned))?;
+    let relations = relations_of(&create, &planned);
+    view_topologies::check_written(&session.catalog, &create, &relations)?;
+    check_cycle(session, &create.name, &relations)?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
     let before = entresol_streams::state_tables(&catalog, &create.name);
     let (_, states) = operators(&catalog, &create, &planned, durability, &before)?;

@@ -12,6 +12,7 @@ use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::parser::command::Command;
 use crate::parser::durations::invalid;
+use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::streaming::{CreateTopology, ErrorClause, StreamObject, StreamingStatement};
 use crate::parser::statement::parse_one;
 use crate::schema_names::STREAMS_CATALOG;
@@ -26,6 +27,7 @@ use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
+use crate::streaming::view_topologies;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
@@ -38,8 +40,10 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     if is_new {
         stored_topologies::check_topology(&create.text)?;
     }
+    view_topologies::make_table(session, create).await?;
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(create, &planned);
+    view_topologies::check_written(&session.catalog, create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
@@ -66,12 +70,16 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     .await?
 }
 
-/// Removes all that is stored of a topology beside its statement: positions, watermarks, lengths of files, state tables.
+/// Removes all that is stored of a topology beside its statement: positions, watermarks, lengths of files, state tables, and
+/// the table of a materialized view that was dropped.
 pub(crate) fn forget_state(catalog: &Arc<Catalog>, name: &str) -> Result<()> {
     entresol_streams::remove_state(catalog, name).map_err(stream_error)?;
     let unused = stored_topologies::unused_state(catalog, name)?;
     if unused.is_empty() {
         return Ok(());
+    }
+    if unused.iter().any(|table| table == name) {
+        view_topologies::remove_table(catalog, name)?;
     }
     stored_topologies::removed_state(catalog, name, &unused)
 }
@@ -112,7 +120,8 @@ pub(crate) fn translated(
     durability: Durability,
     removed: &[String],
 ) -> Result<(TopologyBuilder, TranslatedSteps)> {
-    let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
+    let noun = if create.view.is_some() { "materialized view" } else { "topology" };
+    let mut options = StreamOptions::new(format!("{noun} \"{}\"", create.name), &create.options);
     let durability = match options.take("durability") {
         None => durability,
         Some(text) => text.parse().map_err(|_| invalid("durability", &text))?,
@@ -166,6 +175,16 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
         by_operators.extend(step.late.table.clone());
         match &step.target {
             Target::Sink(definition) => used.sink = Some(definition.describe()),
+            Target::View(table) => {
+                used.is_view = true;
+                match table {
+                    Some(table) => {
+                        let columns: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
+                        note_insert(&mut used, table, &columns);
+                    }
+                    None => used.written.push(create.name.clone()),
+                }
+            }
             Target::Insert { table, columns, upserts } => {
                 note_insert(&mut used, table, columns);
                 if *upserts {
@@ -229,6 +248,8 @@ fn note_all_columns(used: &mut UsedRelations, table: &str) {
 pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
     let mut all: Vec<String> = create.errors_into.iter().cloned().collect();
     all.extend(create.sink.iter().filter_map(|sink| sink.from.clone()));
+    let is_view = create.view.is_some();
+    all.extend(is_view.then(|| create.name.clone()));
     let mut streams = Vec::new();
     for tokens in &create.steps {
         let (stream, names) = steps::names_of(tokens);
@@ -236,7 +257,7 @@ pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
         streams.extend(stream);
     }
     let sink = create.sink.as_ref().and_then(|sink| SinkDefinition::new(&create.name, sink).ok());
-    UsedRelations { all, sink: sink.map(|sink| sink.describe()), ..UsedRelations::default() }
+    UsedRelations { all, sink: sink.map(|sink| sink.describe()), is_view, ..UsedRelations::default() }
 }
 
 /// Stored topology of this name. A sink is one too; a statement about sinks takes no other.
@@ -258,6 +279,11 @@ pub(crate) fn parse(text: &str) -> Result<CreateTopology> {
             StreamingStatement::CreateTopology(create) => Ok(*create),
             _ => Err(Error::Internal(format!("{text} is no topology"))),
         },
+        Some(Command::Materialized(statement)) => match *statement {
+            MaterializedStatement::Create(create) => create.over_streams,
+            _ => None,
+        }
+        .ok_or_else(|| Error::Internal(format!("{text} is no materialized view over streams"))),
         _ => Err(Error::Internal(format!("{text} is no topology"))),
     }
 }

@@ -13,16 +13,16 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::starting::{parse, relations_named, relations_of, start, stored};
-use crate::streaming::{alterations, dependents, explaining, replacement, steps, stored_streams};
+use crate::streaming::{
+    alterations, dependents, explaining, replacement, steps, stored_streams, view_topologies,
+};
 use std::sync::Arc;
 
 /// Runs a statement of streams.
 pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -> Result<StatementResult> {
     let verb = statement.verb();
     let _changing = session.options.topologies.changing().await;
-    if !session.options.topologies.is_loaded() {
-        return Err(Error::coded("55000", format!("{verb}: the database was opened without its topologies")));
-    }
+    session.options.topologies.check_loaded(verb)?;
     match statement {
         StreamingStatement::CreateSource(create) => create_source(session, create).await?,
         StreamingStatement::CreateStream(create) => stored_streams::create(session, create).await?,
@@ -73,7 +73,8 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
             replacement::check_kind(&found)?;
             return replacement::replace(session, found, create.text.clone(), true).await;
         }
-        return Err(Error::coded("42710", format!("topology \"{}\" already exists", create.name)));
+        let noun = dependents::noun_of(session, &create.name);
+        return Err(Error::coded("42710", format!("{noun} \"{}\" already exists", create.name)));
     }
     start(session, create, true).await
 }
@@ -83,6 +84,8 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
 pub(crate) async fn start_all(session: &SessionCore) -> Result<()> {
     let topologies = &session.options.topologies;
     topologies.loaded();
+    let catalog = Arc::clone(&session.catalog);
+    blocking(move || view_topologies::remove_dropped(&catalog)).await??;
     for stored in stored_topologies::topologies(&session.catalog)? {
         if let Err(error) = start_stored(session, topologies, &stored).await {
             tracing::error!(topology = stored.name, %error, "a topology cannot start");
@@ -98,6 +101,7 @@ async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &S
     if !stored.is_paused {
         return start(session, &create, false).await;
     }
+    view_topologies::make_table(session, &create).await?;
     let planned = steps::plan(session, &create).await?;
     topologies.note(&stored.name, None, relations_of(&create, &planned));
     Ok(())

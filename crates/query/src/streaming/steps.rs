@@ -28,6 +28,7 @@ use crate::streaming::pattern::planning::PatternPlanner;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::utc::UtcCatalog;
+use crate::streaming::view_topologies;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
     MemorySchemaProvider, SchemaProvider, TableProvider,
@@ -84,6 +85,8 @@ pub(crate) enum Target {
     Merge { table: Arc<Table> },
     /// Rows leave the database.
     Sink(SinkDefinition),
+    /// Rows of a materialized view; none before its table is made.
+    View(Option<Arc<Table>>),
     /// Condition on the changes of these tables, by its text.
     Abort {
         text: String,
@@ -122,8 +125,11 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     planner.written = create.steps.iter().filter_map(|tokens| written_table(tokens)).collect();
     let mut steps = Vec::with_capacity(create.steps.len());
     let mut of_sink = None;
+    if create.view.is_some() {
+        planner.target = Some(Target::View(view_topologies::table_of(&session.catalog, &create.name)?));
+    }
     if let Some(sink) = &create.sink {
-        planner.sink = Some(SinkDefinition::new(&create.name, sink)?);
+        planner.target = Some(Target::Sink(SinkDefinition::new(&create.name, sink)?));
         of_sink = sink.from.as_ref().map(|from| planner.rows_of(from)).transpose()?;
     }
     for tokens in create.steps.iter().chain(&of_sink) {
@@ -164,8 +170,8 @@ struct Planner<'s> {
     changed: Vec<ChangedRows>,
     /// Tables that the steps write.
     written: Vec<String>,
-    /// Sink of the query that is the only step.
-    sink: Option<SinkDefinition>,
+    /// Target of the query that is the only step, of a sink or materialized view.
+    target: Option<Target>,
     /// Steps of the stored streams that the current step reads.
     stored: Vec<PlannedStep>,
     /// Names of the stored streams that were planned.
@@ -207,7 +213,7 @@ impl Planner<'_> {
             streams: BTreeMap::new(),
             changed: Vec::new(),
             written: Vec::new(),
-            sink: None,
+            target: None,
             stored: Vec::new(),
             planned_stored: Vec::new(),
             open: Vec::new(),
@@ -317,11 +323,12 @@ impl Planner<'_> {
         let StepKind { stream, condition, into, changed_table } = kind;
         Ok(match (tree, stream) {
             (Statement::Query(query), Some(name)) => (query.clone(), Target::Stream(name)),
-            (Statement::Query(query), None) if let Some(sink) = self.sink.take() => {
-                (query.clone(), Target::Sink(sink))
+            (Statement::Query(query), None) if let Some(target) = self.target.take() => {
+                (query.clone(), target)
             }
-            (_, _) if self.sink.is_some() => {
-                return Err(Error::unsupported("a sink AS anything but a query"));
+            (_, _) if let Some(target) = &self.target => {
+                let noun = if matches!(target, Target::View(_)) { "materialized view" } else { "sink" };
+                return Err(Error::unsupported(format!("a {noun} AS anything but a query")));
             }
             (Statement::Query(query), None) if let Some(text) = condition => {
                 check_condition(references)?;
@@ -460,7 +467,8 @@ impl Planner<'_> {
     fn check_target(&self, target: &Target, plan: &LogicalPlan) -> Result<()> {
         let fields = plan.schema().fields();
         let (table, columns) = match target {
-            Target::Insert { table, columns, .. } => (table, columns),
+            Target::Insert { table, columns, .. } => (table, columns.clone()),
+            Target::View(Some(table)) => (table, (0..table.schema().visible_columns().len()).collect()),
             Target::Merge { table } => {
                 let columns = table.schema().visible_columns();
                 return fields.iter().skip(1).zip(columns).try_for_each(|(field, column)| {
@@ -468,18 +476,19 @@ impl Planner<'_> {
                 });
             }
             Target::Sink(_) => return columns_of("sink", plan).map(drop),
-            Target::Stream(_) | Target::Abort { .. } => return Ok(()),
+            Target::Stream(_) | Target::View(None) | Target::Abort { .. } => return Ok(()),
         };
         if fields.len() != columns.len() {
+            let written = if matches!(target, Target::View(_)) { "materialized view" } else { "INSERT INTO" };
             let message = format!(
-                "INSERT INTO {} has {} columns, its query has {}",
+                "{written} {} has {} columns, its query has {}",
                 table.name(),
                 columns.len(),
                 fields.len()
             );
             return Err(Error::coded("42601", message));
         }
-        for (field, &column) in fields.iter().zip(columns) {
+        for (field, column) in fields.iter().zip(columns) {
             assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
         }
         Ok(())
@@ -657,16 +666,18 @@ pub(crate) fn names_of(tokens: &[TokenWithSpan]) -> (Option<String>, Vec<String>
         return (None, names);
     };
     names.extend(into.into_iter().chain(late.table));
-    if let Some(tree) = statement::inner_mut(&mut statement)
-        && let Ok(references) = resolve(tree, |_| true)
-    {
-        names.extend(references.into_values().map(|reference| match reference {
-            Reference::Named(name) => name,
-            Reference::Windows { of, .. } | Reference::Pattern { of, .. } => of,
-            Reference::Changes { table, .. } => table,
-        }));
-    }
+    names.extend(references_in(&mut statement).iter().map(|reference| reference.name().to_owned()));
     (stream, names)
+}
+
+/// Relations that a step reads; an error if it cannot be parsed.
+pub(crate) fn references_of(tokens: &[TokenWithSpan]) -> Result<Vec<Reference>> {
+    Ok(references_in(&mut parse_step(tokens.to_vec())?.statement))
+}
+
+fn references_in(statement: &mut DFStatement) -> Vec<Reference> {
+    let resolved = statement::inner_mut(statement).map(|tree| resolve(tree, |_| true));
+    resolved.and_then(Result::ok).unwrap_or_default().into_values().collect()
 }
 
 /// Checks that a condition reads the changes of tables, and no stream.

@@ -79,6 +79,7 @@ async fn columns(session: &SessionCore, create: &CreateStream) -> Result<Vec<Col
         options: Vec::new(),
         steps: vec![create.step.clone()],
         sink: None,
+        view: None,
         text: create.text.clone(),
     };
     let planned = steps::plan(session, &topology).await?;

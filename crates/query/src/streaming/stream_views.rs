@@ -31,12 +31,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     };
     let text = format!("{STREAM_VIEW}{} AS {query}", quoted(&name));
     let Some(mut stream) = created_stream(&text) else { return Ok(None) };
-    let mut reads_stream = false;
-    for read in names_of(&stream.step).1 {
-        reads_stream |= stored_topologies::source(&session.catalog, &read)?.is_some()
-            || stored_topologies::stream(&session.catalog, &read)?.is_some();
-    }
-    if !reads_stream {
+    if !reads_streams(&session.catalog, &names_of(&stream.step).1)? {
         return Ok(None);
     }
     check_clauses(create)?;
@@ -44,6 +39,18 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
     (stream.replaces, stream.text) = (create.or_replace, text);
     stored_streams::create(session, &stream).await?;
     Ok(Some(StatementResult::Done { verb: "CREATE VIEW" }))
+}
+
+/// Tells whether one of these is the name of a source, or of a stream of no topology.
+pub(crate) fn reads_streams(catalog: &Catalog, names: &[String]) -> Result<bool> {
+    for name in names {
+        if stored_topologies::source(catalog, name)?.is_some()
+            || stored_topologies::stream(catalog, name)?.is_some()
+        {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// Kind of a stream of no topology, by its stored statement.

@@ -105,3 +105,37 @@ async fn psql_shows_notices_and_blanks() {
     }
     served.stop().await;
 }
+
+/// Materialized views of both kinds: what `\\dm`, `\\d` and `\\d+` of psql show.
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_lists_materialized_views_with_their_queries() {
+    if !installed() {
+        return;
+    }
+    let served = Served::start().await;
+    for statement in [
+        "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 100, n.cardinality = 10)",
+        "CREATE TABLE t (n INT PRIMARY KEY)",
+        "CREATE MATERIALIZED VIEW counts AS SELECT n, count(*) AS many FROM number GROUP BY n EMIT CHANGES",
+        "CREATE MATERIALIZED VIEW of_table AS SELECT n FROM t",
+    ] {
+        let output = psql(served.address, &["-c", statement]).await;
+        assert!(output.status.success(), "{output:?}");
+    }
+    let shown = async |command: &str| {
+        let output = psql(served.address, &["-A", "-c", command]).await;
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    };
+    let listed = shown("\\dm").await;
+    let names: Vec<&str> = listed.lines().filter_map(|line| line.split('|').nth(1)).collect();
+    assert_eq!(names, ["Name", "counts", "of_table"], "{listed}");
+    assert!(listed.contains("materialized view"), "{listed}");
+    let described = shown("\\d+ counts").await;
+    for expected in
+        ["n|integer", "many|bigint", "SELECT n, count(*) AS many FROM number GROUP BY n EMIT CHANGES"]
+    {
+        assert!(described.contains(expected), "{expected}: {described}");
+    }
+    assert!(!shown("\\dt").await.contains("counts"));
+    served.stop().await;
+}

@@ -6,6 +6,7 @@
 //!   the row with their key, whatever their other values; deleting a missing row has no effect.
 //! - A batch of changes deletes the rows that are taken back and writes the others: of equal keys, what is taken back
 //!   counts before what is inserted.
+//! - `single_row` replaces the one row of a table without a key, which has a fixed row number.
 //! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its
 //!   state.
 //! - Stateless between batches: an abort needs no action here.
@@ -19,13 +20,17 @@ use crate::operators::group_index::GroupIndex;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
-use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
+use arrow_array::{
+    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, new_null_array,
+};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::nullif::nullif;
-use entresol_tables::{Column, DataType, Schema, Table, Value, arrow_schema};
+use entresol_tables::{Column, DataType, ROWID_COLUMN, Schema, Table, Value, arrow_schema};
 use std::sync::Arc;
 
+/// Row number of the row of [`ToTable::single_row`].
+const SINGLE_ROW: i64 = 1;
 /// Reason for which a table cannot be written by a stream.
 pub(crate) const HAS_RULES: &str = "the table has defaults or checks, which streams do not compute yet";
 
@@ -34,13 +39,20 @@ pub struct ToTable {
     pub(crate) table: String,
     pub(crate) key: Option<Vec<String>>,
     pub(crate) insert: bool,
+    pub(crate) is_single_row: bool,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
 }
 
 impl ToTable {
     /// Adds rows, or replaces those with the same key.
     pub fn upsert(table: &str) -> ToTable {
-        ToTable { table: table.to_owned(), key: None, insert: false, delete_when: None }
+        ToTable { table: table.to_owned(), key: None, insert: false, is_single_row: false, delete_when: None }
+    }
+
+    /// Replaces the one row of a table without a key: each tuple takes the place of the one before, as the results of an
+    /// aggregate of all tuples do. Nothing else may write the table.
+    pub fn single_row(table: &str) -> ToTable {
+        ToTable { is_single_row: true, ..ToTable::upsert(table) }
     }
 
     /// Adds rows; an existing key is an error of the transaction.
@@ -184,6 +196,8 @@ pub(crate) struct ToTableOperator {
     pub(crate) columns: Vec<Column>,
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
+    /// True if all tuples are the one row of a table without a key.
+    pub(crate) is_single_row: bool,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     /// True if a TO_STREAM reads each tuple: the written rows are sent.
     pub(crate) emits: bool,
@@ -204,7 +218,22 @@ impl ToTableOperator {
             return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
         }
         let mapping = Mapping::new(table.name(), table.schema(), &columns).map_err(invalid)?;
-        Ok(ToTableOperator { name, table, columns, mapping, insert, delete_when: None, emits: false })
+        let (is_single_row, delete_when, emits) = (false, None, false);
+        Ok(ToTableOperator { name, table, columns, mapping, insert, is_single_row, delete_when, emits })
+    }
+
+    /// Rows of the table; with their row number if all are one row.
+    fn rows(&self, batch: &Batch) -> Result<RecordBatch> {
+        let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
+        if !self.is_single_row {
+            return Ok(rows);
+        }
+        let number = Field::new(ROWID_COLUMN, ArrowType::Int64, false);
+        let fields = rows.schema().fields().iter().cloned().chain([Arc::new(number)]).collect::<Vec<_>>();
+        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![SINGLE_ROW; rows.num_rows()]));
+        let arrays = rows.columns().iter().cloned().chain([numbers]).collect();
+        let rows = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays);
+        rows.map_err(|error| self.refused(error.to_string()))
     }
 
     fn write(&self, context: &Context<'_>, rows: &RecordBatch) -> Result<()> {
@@ -285,7 +314,10 @@ impl ToTableOperator {
         let key = self.table.schema().key();
         let mut columns = Vec::with_capacity(rows.num_columns() + 1);
         let mut fields = Vec::with_capacity(rows.num_columns() + 1);
-        for (at, (array, field)) in rows.columns().iter().zip(rows.schema().fields()).enumerate() {
+        let visible = self.table.schema().visible_columns().len();
+        for (at, (array, field)) in
+            rows.columns().iter().zip(rows.schema().fields()).take(visible).enumerate()
+        {
             columns.push(if key.contains(&at) || is_deleted.true_count() == 0 {
                 Arc::clone(array)
             } else {
@@ -313,7 +345,7 @@ impl Operator for ToTableOperator {
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
+        let rows = self.rows(batch)?;
         if let Some(retracted) = batch.retracted() {
             let (old, new) =
                 self.divided(&rows, retracted).map_err(|error| self.refused(error.to_string()))?;

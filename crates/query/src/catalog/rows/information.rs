@@ -7,8 +7,10 @@ use crate::catalog::rows::named;
 use crate::catalog::view::{Attribute, View, attributes_of, described_attributes};
 use crate::privileges::Privileges;
 use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::materialized::held_by;
 use datafusion::common::Result as DFResult;
 use entresol_tables::Table;
+use std::sync::Arc;
 
 /// The relations of the schema.
 pub(crate) static RELATIONS: &[Relation] = &[
@@ -169,8 +171,13 @@ fn schemata(_: &View) -> DFResult<Rows> {
     Ok(View::schemas().into_iter().map(row).collect())
 }
 
+/// Tables without those of materialized views, which the standard does not have.
+fn plain_tables(view: &View) -> impl Iterator<Item = &Arc<Table>> {
+    view.tables.iter().filter(|table| held_by(table).is_none())
+}
+
 fn tables(view: &View) -> DFResult<Rows> {
-    let own = view.tables.iter().map(|table| (SCHEMA, table.name(), "BASE TABLE"));
+    let own = plain_tables(view).map(|table| (SCHEMA, table.name(), "BASE TABLE"));
     let described = view.registry.all().map(|(schema, relation)| {
         let kind = if schema == crate::catalog::PG_CATALOG { "BASE TABLE" } else { "VIEW" };
         (schema, relation.name, kind)
@@ -188,7 +195,7 @@ fn tables(view: &View) -> DFResult<Rows> {
 
 fn columns(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
-    for table in &view.tables {
+    for table in plain_tables(view) {
         let of_table = attributes_of(table);
         rows.extend(
             of_table.iter().enumerate().map(|(at, column)| column_row(SCHEMA, table.name(), at, column)),

@@ -4,6 +4,7 @@ pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod information;
 pub(crate) mod loads;
+pub(crate) mod materialized;
 pub(crate) mod named;
 pub(crate) mod objects;
 pub(crate) mod relations;

@@ -12,6 +12,7 @@ use crate::catalog::view::{
 use crate::catalog::{PG_CATALOG, definitions, oids};
 use crate::privileges::{Privileges, Role};
 use crate::schema_names::{CATALOG, SCHEMA};
+use crate::session::materialized::held_by;
 use datafusion::common::Result as DFResult;
 use entresol_structures::IndexStructure;
 use entresol_tables::{Table, TableLayout};
@@ -45,7 +46,7 @@ pub(crate) fn classes(view: &View) -> DFResult<Rows> {
         schema: oids::PUBLIC,
         access_method: oids::structure(table.definition().structure),
         persistence: persistence(table),
-        kind: "r",
+        kind: if held_by(table).is_some() { "m" } else { "r" },
         columns: table.schema().visible_columns().len(),
         checks: table.definition().checks.len(),
         has_index: !indexes_of(table).is_empty(),
@@ -359,7 +360,8 @@ pub(crate) fn defaults(view: &View) -> DFResult<Rows> {
 }
 
 pub(crate) fn tables(view: &View) -> DFResult<Rows> {
-    let own = view.tables.iter().map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
+    let own = view.tables.iter().filter(|table| held_by(table).is_none());
+    let own = own.map(|table| (SCHEMA, table.name(), !indexes_of(table).is_empty()));
     let described =
         view.registry.of_schema(PG_CATALOG).iter().map(|relation| (PG_CATALOG, relation.name, false));
     let row = |(schema, name, has_index): (&str, &str, bool)| {

@@ -21,6 +21,7 @@
 //! Steps are tokens here: they are parsed when they are planned, and their sources exist.
 
 use crate::error::{Error, Result};
+use crate::parser::own::materialized::ViewClause;
 use crate::parser::own::stream_changes;
 use crate::parser::own::words::Words;
 use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, is_word, tokenize};
@@ -149,7 +150,7 @@ pub(crate) enum Encoding {
     Changes(Envelope),
 }
 
-/// CREATE TOPOLOGY, or CREATE SINK: a topology of one step.
+/// CREATE TOPOLOGY; CREATE SINK, or CREATE MATERIALIZED VIEW over streams: a topology of one step.
 #[derive(Debug, Clone)]
 pub(crate) struct CreateTopology {
     pub(crate) name: String,
@@ -166,6 +167,8 @@ pub(crate) struct CreateTopology {
     pub(crate) steps: Vec<Vec<TokenWithSpan>>,
     /// Clauses of a sink, of whose rows the step is the query.
     pub(crate) sink: Option<SinkClause>,
+    /// Clauses of a materialized view, of whose rows the step is the query.
+    pub(crate) view: Option<ViewClause>,
     /// The statement itself.
     pub(crate) text: String,
 }
@@ -351,6 +354,15 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
 
 /// Names between commas in parentheses, behind which nothing follows.
 fn names_in_parentheses(tokens: &[TokenWithSpan]) -> Result<Vec<String>> {
+    let (names, rest) = names_between_commas(tokens)?;
+    match rest.first() {
+        Some(token) => Err(Words(&[&token.token]).unexpected()),
+        None => Ok(names),
+    }
+}
+
+/// Names between commas in the parentheses that are next, and the tokens behind them.
+pub(crate) fn names_between_commas(tokens: &[TokenWithSpan]) -> Result<(Vec<String>, &[TokenWithSpan])> {
     let (body, rest) = parenthesised(tokens)?;
     let name = |part: &[TokenWithSpan]| {
         let tokens: Vec<&Token> = part.iter().map(|token| &token.token).collect();
@@ -358,10 +370,8 @@ fn names_in_parentheses(tokens: &[TokenWithSpan]) -> Result<Vec<String>> {
         let name = words.folded()?;
         words.end().map(|()| name)
     };
-    match rest.first() {
-        Some(token) => Err(Words(&[&token.token]).unexpected()),
-        None => split(body, &Token::Comma).map(name).collect(),
-    }
+    let names = split(body, &Token::Comma).map(name).collect::<Result<Vec<String>>>()?;
+    Ok((names, rest))
 }
 
 /// Content of a column that INCLUDE adds, and its definition.
@@ -491,6 +501,7 @@ fn create_topology(
         options,
         steps,
         sink,
+        view: None,
         text,
     };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
@@ -565,6 +576,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
         options,
         steps,
         sink: Some(SinkClause { from, options: of_sink, encoding }),
+        view: None,
         text: String::new(),
     };
     Ok(StreamingStatement::CreateTopology(Box::new(create)))
@@ -613,7 +625,7 @@ fn boundary(words: &mut Words<'_>) -> Result<CommitBoundary> {
 }
 
 /// Options in `WITH (name = value, ...)`, if that is next, and the tokens behind it.
-fn with_options(tokens: &[TokenWithSpan]) -> Result<(Vec<StreamOption>, &[TokenWithSpan])> {
+pub(crate) fn with_options(tokens: &[TokenWithSpan]) -> Result<(Vec<StreamOption>, &[TokenWithSpan])> {
     let [with, rest @ ..] = tokens else { return Ok((Vec::new(), tokens)) };
     if !is_word(&with.token, "with") {
         return Ok((Vec::new(), tokens));
