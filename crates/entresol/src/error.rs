@@ -169,7 +169,8 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
 
 fn streams(error: &entresol_streams::Error) -> ErrorKind {
     use entresol_streams::Error as E;
-    match error {
+    match error.cause() {
+        E::Contended { .. } => ErrorKind::Conflict,
         E::Limit { .. } => ErrorKind::MemoryLimit,
         E::PositionMoved { .. } => ErrorKind::Conflict,
         E::Disconnected { .. } => ErrorKind::Closed,

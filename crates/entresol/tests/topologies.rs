@@ -30,6 +30,8 @@ mod emission;
 mod envelopes;
 #[path = "topologies/examples.rs"]
 mod examples;
+#[path = "topologies/failures.rs"]
+mod failures;
 #[path = "topologies/files.rs"]
 mod files;
 #[path = "topologies/joins.rs"]
@@ -80,8 +82,12 @@ mod stream_views;
 mod tables;
 #[path = "topologies/taken_back.rs"]
 mod taken_back;
+#[path = "topologies/target_rules.rs"]
+mod target_rules;
 #[path = "topologies/tcp.rs"]
 mod tcp;
+#[path = "topologies/window_chains.rs"]
+mod window_chains;
 
 use entresol::arrow::util::display::array_value_to_string;
 use entresol::{Database, Options, Session};

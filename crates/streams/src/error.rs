@@ -1,5 +1,10 @@
 //! Errors of streams. Every message names the topology or the operator, source or sink concerned.
+//!
+//! What fails within a labelled step of a topology ([`crate::TopologyBuilder::label`]) is an [`Error::InStep`]: the label
+//! takes the place of the operator's name. Predicates are about the error within ([`Error::cause`]).
 
+use crate::expression::Reason;
+use std::fmt;
 use std::path::{Path, PathBuf};
 
 /// The result of an operation on streams.
@@ -25,16 +30,27 @@ pub enum Error {
         /// Reason.
         reason: String,
     },
+    /// Values of a tuple that an expression or a query could not compute.
+    #[error("operator {operator}: {reason}")]
+    Computation {
+        /// The operator.
+        operator: String,
+        /// Reason.
+        reason: Reason,
+    },
     /// The query of an operator failed for another reason than its tuples: memory, a file, a defect.
     #[error("operator {operator}: {reason}")]
     Query {
         /// The operator.
         operator: String,
         /// Reason.
-        reason: String,
+        reason: Reason,
         /// True if the same transaction may succeed later.
         is_retriable: bool,
     },
+    /// Error within a step of the topology.
+    #[error(transparent)]
+    InStep(Box<StepError>),
     /// A condition of the topology holds: the transaction is aborted.
     #[error("the transaction is aborted: {condition}")]
     Aborted {
@@ -62,6 +78,19 @@ pub enum Error {
     EarlyResultsRefused {
         /// Reason.
         reason: String,
+    },
+    /// Other transactions wrote first, each time that this one was tried.
+    #[error(
+        "could not serialize access: {conflict}: another transaction was first in each of {attempts} attempts; the input is read again when the topology is started again"
+    )]
+    Contended {
+        /// Table, and key or index.
+        conflict: String,
+        /// Number of attempts.
+        attempts: u32,
+        /// Error of the last one.
+        #[source]
+        error: Box<Error>,
     },
     /// A limit was exceeded.
     #[error("{resource} has reached its limit of {max}")]
@@ -134,14 +163,79 @@ pub enum Error {
     Transactions(#[from] entresol_transactions::Error),
 }
 
+/// Error within a step, with the tuple that the failing operator read.
+#[derive(Debug)]
+pub struct StepError {
+    /// Label of the step.
+    pub step: String,
+    /// Values of the tuple, by the names of their columns; none if it is not known.
+    pub tuple: Option<String>,
+    /// SQLSTATE, if it is known.
+    pub sqlstate: Option<&'static str>,
+    /// Error of the operator.
+    pub error: Error,
+}
+
+impl StepError {
+    /// The error without its tuple, for where that is beside it.
+    pub(crate) fn without_tuple(&self) -> String {
+        let code = self.sqlstate.map_or_else(String::new, |code| format!(" (SQLSTATE {code})"));
+        format!("{}: {}{code}", self.step, self.error.reason())
+    }
+}
+
+impl fmt::Display for StepError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.without_tuple())?;
+        self.tuple.as_ref().map_or(Ok(()), |tuple| write!(f, "; row: {tuple}"))
+    }
+}
+
+impl std::error::Error for StepError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        Some(&self.error)
+    }
+}
+
 impl Error {
+    /// The error itself, or that within a step.
+    pub fn cause(&self) -> &Error {
+        match self {
+            Error::InStep(step) => step.error.cause(),
+            error => error,
+        }
+    }
+
+    /// Message without the name of the operator.
+    fn reason(&self) -> String {
+        match self {
+            Error::Tuple { reason, .. } => reason.clone(),
+            Error::Computation { reason, .. } | Error::Query { reason, .. } => reason.message.clone(),
+            error => error.to_string(),
+        }
+    }
+
+    /// Returns true if it is of a tuple that is not known yet.
+    pub(crate) fn lacks_tuple(&self) -> bool {
+        let is_alone = matches!(self, Error::InStep(step) if step.tuple.is_none());
+        is_alone && self.is_tuple_error() && !matches!(self.cause(), Error::Aborted { .. })
+    }
+
+    /// The same error of a step for another one within.
+    pub(crate) fn map_cause(self, map: impl FnOnce(Error) -> Error) -> Error {
+        match self {
+            Error::InStep(step) => Error::InStep(Box::new(StepError { error: map(step.error), ..*step })),
+            error => map(error),
+        }
+    }
+
     pub(crate) fn io(path: &Path, source: std::io::Error) -> Error {
         Error::Io { path: path.to_owned(), source }
     }
 
     /// Returns true if the transaction may succeed when it is run again.
     pub fn is_retriable(&self) -> bool {
-        match self {
+        match self.cause() {
             Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
                 error.is_retryable()
             }
@@ -155,7 +249,7 @@ impl Error {
     pub(crate) fn is_redefinition(&self) -> bool {
         use entresol_tables::Error::{TableChanged, Transactions};
         use entresol_transactions::Error::{Maintenance, NoSuchState};
-        match self {
+        match self.cause() {
             Error::Tables(TableChanged { .. }) => true,
             Error::Tables(Transactions(error)) | Error::Transactions(error) => match error {
                 NoSuchState(_) => true,
@@ -169,8 +263,8 @@ impl Error {
     /// Returns true if the tuples of the transaction caused the error: later transactions may succeed.
     pub fn is_tuple_error(&self) -> bool {
         use entresol_tables::Error as Tables;
-        match self {
-            Error::Tuple { .. } | Error::Aborted { .. } => true,
+        match self.cause() {
+            Error::Tuple { .. } | Error::Computation { .. } | Error::Aborted { .. } => true,
             Error::Tables(error) => matches!(
                 error,
                 Tables::WrongType { .. }
@@ -181,6 +275,7 @@ impl Error {
                     | Tables::NotNull { .. }
                     | Tables::DuplicateKey { .. }
                     | Tables::UniqueViolation { .. }
+                    | Tables::CheckViolation { .. }
                     | Tables::NoSuchKey { .. }
                     | Tables::RowTooLarge { .. }
                     | Tables::KeyTooLarge { .. }

@@ -7,20 +7,42 @@ use crate::element::{Batch, Tuple};
 use crate::error::{Error, Result};
 use arrow_array::{ArrayRef, BooleanArray, RecordBatch};
 use entresol_tables::Value;
+use std::fmt;
 use std::sync::Arc;
+
+/// Reason why a value could not be computed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reason {
+    /// SQLSTATE, if the expression knows it.
+    pub sqlstate: Option<&'static str>,
+    /// Text.
+    pub message: String,
+}
+
+impl From<String> for Reason {
+    fn from(message: String) -> Reason {
+        Reason { sqlstate: None, message }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
 
 /// Expression over the columns of a stream, which it finds by their index.
 pub trait Expression: Send + 'static {
     /// Evaluates it for a batch: an array of one value for each row, or the reason why there is none.
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String>;
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason>;
 }
 
 impl<F> Expression for F
 where
     F: FnMut(&RecordBatch) -> Result<ArrayRef, String> + Send + 'static,
 {
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
-        self(rows)
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
+        Ok(self(rows)?)
     }
 }
 
@@ -29,9 +51,9 @@ where
 pub struct ColumnExpression(pub usize);
 
 impl Expression for ColumnExpression {
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
         let column = rows.columns().get(self.0).map(Arc::clone);
-        column.ok_or_else(|| format!("there is no column {}", self.0))
+        column.ok_or_else(|| format!("there is no column {}", self.0).into())
     }
 }
 
@@ -39,7 +61,7 @@ impl Expression for ColumnExpression {
 pub(crate) struct TuplePredicate<F>(pub(crate) F);
 
 impl<F: FnMut(&[Value]) -> bool + Send + 'static> Expression for TuplePredicate<F> {
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
         let tuples = Batch::from(rows.clone()).tuples().map_err(|error| error.to_string())?;
         Ok(Arc::new(tuples.iter().map(|tuple: &Tuple| Some((self.0)(tuple))).collect::<BooleanArray>()))
     }
@@ -51,10 +73,10 @@ pub(crate) fn evaluate(
     expression: &mut dyn Expression,
     rows: &RecordBatch,
 ) -> Result<ArrayRef> {
-    let failed = |reason| Error::Tuple { operator: operator.to_owned(), reason };
+    let failed = |reason| Error::Computation { operator: operator.to_owned(), reason };
     let array = expression.evaluate(rows).map_err(failed)?;
     if array.len() == rows.num_rows() {
         return Ok(array);
     }
-    Err(failed(format!("an expression has {} values for {} rows", array.len(), rows.num_rows())))
+    Err(failed(format!("an expression has {} values for {} rows", array.len(), rows.num_rows()).into()))
 }

@@ -44,6 +44,8 @@ pub(crate) enum NodeKind {
 
 pub(crate) struct GraphNode {
     pub(crate) kind: NodeKind,
+    /// Label of the step that it is of, if that has one.
+    pub(crate) step: Option<Arc<str>>,
     /// Nodes whose tuples it receives.
     pub(crate) inputs: Vec<usize>,
     /// Nodes that must see a punctuation before it.
@@ -96,12 +98,14 @@ pub(crate) struct Graph {
     pub(crate) paged: BTreeSet<String>,
     /// State tables that count as not there.
     pub(crate) removed: Vec<String>,
+    /// Label of the step whose nodes are added.
+    pub(crate) step: Option<Arc<str>>,
     pub(crate) mistake: Option<String>,
 }
 
 impl Graph {
     pub(crate) fn add(&mut self, inputs: Vec<usize>, kind: NodeKind) -> usize {
-        self.nodes.push(GraphNode { kind, inputs, after: Vec::new() });
+        self.nodes.push(GraphNode { kind, step: self.step.clone(), inputs, after: Vec::new() });
         self.nodes.len() - 1
     }
 

@@ -90,9 +90,9 @@ mod windowed;
 pub use boundary::{Boundary, Merge, OnError};
 pub use changing_sessions::ChangingSessions;
 pub use element::{Batch, Element, Punctuation, Tuple};
-pub use error::{Error, Result};
+pub use error::{Error, Result, StepError};
 pub use event_time::EventTime;
-pub use expression::{ColumnExpression, Expression};
+pub use expression::{ColumnExpression, Expression, Reason};
 pub use histogram::Latencies;
 pub use join::{JoinSide, StreamJoin, WindowEdge};
 pub use operators::accumulator::Aggregate;
@@ -103,6 +103,7 @@ pub use operators::pattern::automaton::Pattern;
 pub use operators::pattern::path::{
     MatchExpression, NavigatedRows, Navigation, PatternExpression, PatternMeasure,
 };
+pub use operators::row_rules::RowRules;
 pub use operators::state_form::{StateCosts, StateForm};
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;

@@ -239,7 +239,7 @@ impl PlannedLateRows {
     /// Writer of late rows of an operator.
     pub(crate) fn operator(self, made: &OperatorArguments<'_>, operator: &str) -> crate::Result<LateRows> {
         let name = format!("late tuples of {operator}");
-        let write = ToTableOperator::new(made, name, &self.table, self.columns, true)?;
+        let write = ToTableOperator::new(made, name, &self.table, self.columns, true, None)?;
         Ok(LateRows { columns: self.places, write })
     }
 }

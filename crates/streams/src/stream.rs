@@ -376,7 +376,7 @@ impl Stream {
     }
 
     fn try_merge_into(&self, merge: MergeInto) -> std::result::Result<(), String> {
-        let MergeInto { table, on, action, values, state_table } = merge;
+        let MergeInto { table, on, action, values, inserts, rules, state_table } = merge;
         let schema = self.graph.borrow().schema(&self.catalog, &table);
         let schema = schema.ok_or_else(|| format!("merge: there is no table {table}"))?;
         let names: Vec<&str> = on.iter().map(String::as_str).collect();
@@ -419,9 +419,9 @@ impl Stream {
             let is_numbered = false;
             let lookup =
                 LookupJoin { name: lookup_name, table, on, added, kind, is_numbered, schema: joined };
-            let write = ToTableOperator::new(made, name.clone(), &target, written, false)?;
+            let write = ToTableOperator::new(made, name.clone(), &target, written, false, rules)?;
             let write = ToTableOperator { emits: made.emits, ..write };
-            Ok(Box::new(MergeIntoOperator { name, lookup, action, values, schema, write, merged }))
+            Ok(Box::new(MergeIntoOperator { name, lookup, action, values, inserts, schema, write, merged }))
         });
         let mut graph = self.graph.borrow_mut();
         graph.writers.push(Writer { table, node: added.node, is_to_table: true });
@@ -501,7 +501,7 @@ impl Stream {
 
     /// Writes the stream into a table (TO_TABLE). A missing table is created with the stream's columns.
     pub fn to_table(&self, target: impl Into<ToTable>) {
-        let ToTable { table, key, insert, is_single_row, delete_when } = target.into();
+        let ToTable { table, key, insert, is_single_row, delete_when, rules } = target.into();
         if insert || delete_when.is_some() {
             self.check_appended("TO_TABLE other than an upsert");
         }
@@ -528,7 +528,7 @@ impl Stream {
         let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
-            let operator = ToTableOperator::new(made, name, &target, columns, insert)?;
+            let operator = ToTableOperator::new(made, name, &target, columns, insert, rules)?;
             Ok(Box::new(ToTableOperator { is_single_row, delete_when, emits: made.emits, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });

@@ -69,6 +69,7 @@ impl Topology {
                 commit_interval_ns: None,
                 commits_when_idle: false,
                 parallelism: 1,
+                sqlstates: |_| None,
             },
         }
     }
@@ -196,6 +197,19 @@ impl TopologyBuilder {
     pub fn without_state(self, tables: &[String]) -> TopologyBuilder {
         self.graph.borrow_mut().removed.extend_from_slice(tables);
         self
+    }
+
+    /// Sets what the SQLSTATEs of errors are, which then are shown with them.
+    pub fn sqlstates(mut self, of: fn(&Error) -> Option<&'static str>) -> TopologyBuilder {
+        self.settings.sqlstates = of;
+        self
+    }
+
+    /// Sets the label of the step whose operators are added from here on, which their errors begin with; returns the one
+    /// before.
+    pub fn label(&self, step: Option<&str>) -> Option<String> {
+        let step = std::mem::replace(&mut self.graph.borrow_mut().step, step.map(Arc::from));
+        step.map(|step| step.to_string())
     }
 
     /// Adds a source. Its name is the key of its stored position.
@@ -472,7 +486,8 @@ impl TopologyBuilder {
             .collect();
         let skipped_table = self.errors_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
         let skips = self.settings.on_error == OnError::Skip;
-        let mut dataflow = Dataflow::new(order, skips.then(|| SkippedTuples::new(skipped_table)));
+        let mut dataflow =
+            Dataflow::new(order, skips.then(|| SkippedTuples::new(skipped_table)), self.settings.sqlstates);
         for (number, node) in graph.nodes.into_iter().enumerate() {
             let sources_of_inputs: Vec<&[usize]> =
                 node.inputs.iter().map(|&input| &sources[input][..]).collect();
@@ -489,7 +504,7 @@ impl TopologyBuilder {
                     sources_of_inputs: &sources_of_inputs,
                 })?),
             };
-            dataflow.add(operator, node.inputs, node.after);
+            dataflow.add(operator, node.step, node.inputs, node.after);
         }
         Ok(dataflow)
     }

@@ -98,7 +98,7 @@ impl BoundWindows {
         let name = format!("window {}", self.state_table);
         let state_table = made.catalog.table(&self.state_table)?;
         let late = self.late.take().map(|(table, columns)| {
-            ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true)
+            ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true, None)
         });
         let late = late.transpose()?;
         let watermark = StoredWatermark::new(made.watermarks, made.topology, &self.state_table);

@@ -125,6 +125,8 @@ fn follow_counts(counts: &Stream) {
         if numbers.is_null(row) { 0 } else { numbers.value(row) }
     };
     counts.merge_into(MergeInto {
+        inserts: Vec::new(),
+        rules: None,
         table: "merged".to_owned(),
         on: vec!["meter".to_owned()],
         action: Box::new(|rows: &RecordBatch| -> Result<ArrayRef, String> {

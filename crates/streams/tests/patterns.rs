@@ -9,7 +9,8 @@ use arrow_array::types::{Float64Type, Int32Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use entresol_streams::{
     Boundary, ChannelSource, Element, GeneratorSource, MatchExpression, NavigatedRows, Navigation, Pattern,
-    PatternExpression, PatternMeasure, PatternVariable, Punctuation, RowPattern, Stream, Topology, Tuple,
+    PatternExpression, PatternMeasure, PatternVariable, Punctuation, Reason, RowPattern, Stream, Topology,
+    Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Value};
 use std::collections::BTreeMap;
@@ -44,7 +45,7 @@ impl<F> MatchExpression for Computed<F>
 where
     F: FnMut(usize, &[NavigatedRows]) -> ArrayRef + Send + 'static,
 {
-    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, Reason> {
         Ok((self.0)(matches, navigated))
     }
 }

@@ -59,6 +59,8 @@ fn merge(counts: &Stream) {
         if numbers.is_null(row) { 0 } else { numbers.value(row) }
     };
     counts.merge_into(MergeInto {
+        inserts: Vec::new(),
+        rules: None,
         table: "merged".to_owned(),
         on: vec!["meter".to_owned()],
         // Columns are meter and count, then meter and number of the table. Counts of 4 delete the row.

@@ -118,10 +118,13 @@ fn rows_of_dropped_transactions_are_stored_once() {
     let reasons = rows(&mut session, "SELECT DISTINCT lower(reason) LIKE '%zero%' FROM failures");
     assert_eq!(reasons, [["true"]]);
     let expected = [
-        ["id = 7, n = 1", "the transaction is aborted: ABORT WHEN (SELECT max(id) FROM CHANGES(stored)) = 8"],
+        [
+            "id = 7, n = 1",
+            "step 2 (ABORT WHEN): the transaction is aborted: ABORT WHEN (SELECT max(id) FROM CHANGES(stored)) = 8 (SQLSTATE 40000)",
+        ],
         [
             "id = 8, n = NULL",
-            "the transaction is aborted: ABORT WHEN (SELECT max(id) FROM CHANGES(stored)) = 8",
+            "step 2 (ABORT WHEN): the transaction is aborted: ABORT WHEN (SELECT max(id) FROM CHANGES(stored)) = 8 (SQLSTATE 40000)",
         ],
     ];
     assert_eq!(rows(&mut session, "SELECT record, reason FROM refused ORDER BY record"), expected);

@@ -77,7 +77,7 @@ fn rows_that_a_step_cannot_process_are_left_out_and_stored() {
     // Each row that is missing is there with the reason, and counted.
     let skipped = one(&mut session, "SELECT count(*) FROM skipped");
     assert_eq!(one(&mut session, "SELECT rejected FROM entresol.topologies"), skipped);
-    let small = "SELECT count(*) FROM skipped WHERE source = 'TO_TABLE small' OR reason LIKE '%SMALLINT%'";
+    let small = "SELECT count(*) FROM skipped WHERE source = 'step 3 (INSERT INTO small)'";
     let missing = one(&mut session, "SELECT count(*) FROM lines WHERE a > 32767 OR a IS NULL");
     assert_eq!(one(&mut session, small), missing);
     let duplicates = "SELECT count(*) FROM skipped WHERE reason LIKE '%duplicate key value%firsts%'";

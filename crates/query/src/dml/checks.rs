@@ -52,6 +52,11 @@ impl Checks {
         Ok(Checks { table: table.to_owned(), columns, schema, checks: planned })
     }
 
+    /// Returns true if a check depends on what is fixed for a statement, as the time.
+    pub(crate) fn is_of_statement(&self) -> bool {
+        self.checks.iter().any(|(_, computed)| computed.is_of_statement)
+    }
+
     /// Verifies rows; see [`Checks::check_batch`].
     pub(crate) fn check(&self, rows: &[Row]) -> Result<()> {
         if self.checks.is_empty() || rows.is_empty() {

@@ -78,6 +78,18 @@ impl Defaults {
         Ok(Defaults { table: Arc::clone(table), columns, sources, zone })
     }
 
+    /// Returns true if a default depends on what is fixed for a statement, as the time.
+    pub(crate) fn is_of_statement(&self) -> bool {
+        let is = |source: &Source| matches!(source, Source::Expression(computed) if computed.is_of_statement);
+        self.sources.iter().any(is)
+    }
+
+    /// Returns true if each row gets the same values, in any transaction.
+    pub(crate) fn are_constant(&self) -> bool {
+        let is = |source: &Source| matches!(source, Source::Expression(computed) if !computed.is_volatile);
+        self.sources.iter().all(is) && !self.is_of_statement()
+    }
+
     /// Fills the defaults into rows.
     pub(crate) fn fill(&self, rows: &mut [Row]) -> Result<()> {
         if self.columns.is_empty() {

@@ -16,9 +16,12 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, SchemaRef};
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::DFSchema;
+use datafusion::common::tree_node::TreeNode;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::simplify::SimplifyContext;
-use datafusion::logical_expr::{EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder};
+use datafusion::logical_expr::{
+    EmptyRelation, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Volatility,
+};
 use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{
@@ -44,6 +47,8 @@ pub(crate) struct ComputedExpression {
     pub(crate) relations: BTreeSet<String>,
     /// True if it may give another value for each row, whatever the row contains.
     pub(crate) is_volatile: bool,
+    /// True if it calls a function whose value is fixed for a statement, as the time.
+    pub(crate) is_of_statement: bool,
 }
 
 /// Relations whose columns expressions name.
@@ -191,6 +196,7 @@ impl Scope {
             let (_, field) = expr.to_field(&self.schema)?;
             let (data_type, nullable) = (field.data_type().clone(), field.is_nullable());
             let is_volatile = expr.is_volatile();
+            let is_of_statement = expr.exists(|part| Ok(is_stable(part)))?;
             let relations = expr.column_refs().into_iter().filter_map(|column| column.relation.as_ref());
             let relations = relations.map(|relation| relation.table().to_owned()).collect();
             let expr = self.state.create_physical_expr(simplifier.simplify(expr)?, &self.schema)?;
@@ -200,10 +206,16 @@ impl Scope {
                 field: Field::new(name, data_type, nullable),
                 relations,
                 is_volatile,
+                is_of_statement,
             })
         });
         computed.collect()
     }
+}
+
+/// Tells whether an expression is a call of a function whose value is fixed for a statement.
+fn is_stable(expr: &Expr) -> bool {
+    matches!(expr, Expr::ScalarFunction(call) if call.func.signature().volatility == Volatility::Stable)
 }
 
 /// Name of a result column.
@@ -239,7 +251,7 @@ trait Parts {
 
 impl Parts for Expr {
     fn apply_subexpressions(&self, mut f: impl FnMut(&Expr)) -> Result<()> {
-        use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+        use datafusion::common::tree_node::TreeNodeRecursion;
         self.apply(|part| {
             f(part);
             Ok(TreeNodeRecursion::Continue)

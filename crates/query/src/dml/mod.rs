@@ -15,6 +15,7 @@ pub(crate) mod changes;
 pub(crate) mod checks;
 pub(crate) mod clauses;
 pub(crate) mod column_use;
+pub(crate) mod completion;
 pub(crate) mod computation;
 pub(crate) mod conflict;
 pub(crate) mod defaults;

@@ -19,24 +19,21 @@
 //! Memory: one batch; the rows that RETURNING returns; for ON CONFLICT the keys of all rows.
 
 use crate::dml::assignment;
-use crate::dml::checks::Checks;
+use crate::dml::completion::RowCompletion;
 use crate::dml::conflict::{OnConflict, ResolvedRows};
-use crate::dml::defaults::Defaults;
 use crate::dml::returning::Returning;
 use crate::error::Result;
-use crate::postgres::types::visible_schema;
 use crate::session::core::SessionCore;
 use crate::session::loads::LoadProgress;
 use crate::session::query_memory::bytes_of;
 use crate::session::row_buffer::RowBuffer;
-use datafusion::arrow::array::{Array, ArrayRef, new_null_array};
+use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::compute::concat_batches;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::{RecordBatch, RecordBatchOptions};
+use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::dataframe::DataFrame;
 use datafusion::logical_expr::LogicalPlan;
-use entresol_tables::{Row, Table, batch_to_rows, fitted_texts};
+use entresol_tables::{Row, Table, batch_to_rows};
 use entresol_transactions::Transaction;
 use futures::StreamExt;
 use std::sync::Arc;
@@ -48,15 +45,7 @@ const LOADED_BYTES_MIN: usize = 1 << 20;
 
 /// Writer of new rows into a table; see the [module](self).
 pub(crate) struct TableWriter {
-    table: Arc<Table>,
-    /// Columns that the statement gives; others have their defaults.
-    given: Vec<usize>,
-    /// Schema of a batch of the visible columns.
-    schema: SchemaRef,
-    /// None for a plain table.
-    rules: Option<Rules>,
-    /// True if checks or clauses see rows before the table does, as their columns store them.
-    fits: bool,
+    rows: RowCompletion,
     conflict: Option<OnConflict>,
     pub(crate) returning: Option<Returning>,
     /// True if the statement is a transaction of its own, so that it may load an empty table.
@@ -66,28 +55,11 @@ pub(crate) struct TableWriter {
     pub(crate) written: u64,
 }
 
-/// Rules of a table for new rows.
-struct Rules {
-    defaults: Defaults,
-    checks: Checks,
-}
-
 impl TableWriter {
     /// Writer of rows for which a statement gives these columns.
     pub(crate) fn new(session: &SessionCore, table: &Arc<Table>, given: &[usize]) -> Result<TableWriter> {
-        let rules = if table.is_plain() {
-            None
-        } else {
-            let state = session.context.state();
-            let defaults = Defaults::new(state.clone(), table, given)?;
-            Some(Rules { defaults, checks: Checks::new(state, table)? })
-        };
         Ok(TableWriter {
-            table: Arc::clone(table),
-            given: given.to_vec(),
-            schema: visible_schema(table.schema(), session.zone.name()),
-            fits: rules.is_some(),
-            rules,
+            rows: RowCompletion::new(|| session.context.state(), &session.zone, table, given)?,
             conflict: None,
             returning: None,
             alone: false,
@@ -98,13 +70,13 @@ impl TableWriter {
 
     /// The same writer for a statement with these clauses.
     pub(crate) fn with(self, conflict: Option<OnConflict>, returning: Option<Returning>) -> TableWriter {
-        let fits = self.fits || conflict.is_some() || returning.is_some();
-        TableWriter { conflict, returning, fits, ..self }
+        let rows = self.rows.seen(conflict.is_some() || returning.is_some());
+        TableWriter { rows, conflict, returning, ..self }
     }
 
     /// The same writer for a statement that returns its rows.
     pub(crate) fn returned(self, returned: bool) -> TableWriter {
-        TableWriter { fits: self.fits || returned, ..self }
+        TableWriter { rows: self.rows.seen(returned), ..self }
     }
 
     /// The same writer for a statement that is a transaction of its own, if it is.
@@ -122,11 +94,11 @@ impl TableWriter {
     fn put(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
         let is_large = batch.num_rows() >= LOADED_ROWS_MIN || bytes_of(batch) >= LOADED_BYTES_MIN;
         let may_begin = self.alone && is_large && !tx.is_loading();
-        let loads = tx.is_loading() || (may_begin && self.table.begin_load(tx)?);
+        let loads = tx.is_loading() || (may_begin && self.table().begin_load(tx)?);
         if loads {
-            self.table.load(tx, batch)?;
+            self.table().load(tx, batch)?;
         } else {
-            self.table.append(tx, batch)?;
+            self.table().append(tx, batch)?;
         }
         self.progress.add(batch.num_rows(), loads);
         Ok(())
@@ -134,12 +106,12 @@ impl TableWriter {
 
     /// Writes what a load has collected.
     pub(crate) fn finish(&self, tx: &Transaction) -> Result<()> {
-        if tx.is_loading() { Ok(self.table.finish_load(tx)?) } else { Ok(()) }
+        if tx.is_loading() { Ok(self.table().finish_load(tx)?) } else { Ok(()) }
     }
 
     /// Table of the rows.
     pub(crate) fn table(&self) -> &Arc<Table> {
-        &self.table
+        self.rows.table()
     }
 
     /// Progress of the statement.
@@ -149,66 +121,26 @@ impl TableWriter {
 
     /// Columns that the statement gives.
     pub(crate) fn given(&self) -> &[usize] {
-        &self.given
+        self.rows.given()
     }
 
     /// Fills the defaults into rows.
     pub(crate) fn complete(&self, rows: &mut [Row]) -> Result<()> {
-        self.rules.as_ref().map_or(Ok(()), |rules| rules.defaults.fill(rows))
-    }
-
-    fn check(&self, rows: &[Row]) -> Result<()> {
-        self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check(rows))
-    }
-
-    /// Batch of the visible columns from arrays of the given ones, of exactly their types: with the defaults
-    /// of the others, strings as their columns store them if something sees them, and after a check of NOT
-    /// NULL.
-    fn completed(&self, given: Vec<ArrayRef>, rows: usize) -> Result<RecordBatch> {
-        let mut arrays: Vec<Option<ArrayRef>> = vec![None; self.schema.fields().len()];
-        let defaults = self.rules.as_ref().map_or(Ok(Vec::new()), |rules| rules.defaults.arrays(rows))?;
-        for (column, array) in defaults.into_iter().chain(self.given.iter().copied().zip(given)) {
-            arrays[column] = Some(array);
-        }
-        let columns = self.table.schema().visible_columns();
-        let fields = self.schema.fields().iter().zip(columns).zip(arrays);
-        let arrays = fields.map(|((field, column), array)| {
-            let array = array.unwrap_or_else(|| new_null_array(field.data_type(), rows));
-            // The table does it too, but later.
-            let array = if self.fits && column.modifier.constrains_text() {
-                fitted_texts(self.table.name(), column, &array)?.unwrap_or(array)
-            } else {
-                array
-            };
-            if !field.is_nullable() && array.null_count() > 0 {
-                let (table, column) = (self.table.name().to_owned(), field.name().clone());
-                return Err(entresol_tables::Error::NotNull { table, column }.into());
-            }
-            Ok(array)
-        });
-        let arrays = arrays.collect::<Result<Vec<_>>>()?;
-        let options = RecordBatchOptions::new().with_row_count(Some(rows));
-        Ok(RecordBatch::try_new_with_options(Arc::clone(&self.schema), arrays, &options)?)
+        self.rows.fill_defaults(rows)
     }
 
     /// Inserts rows of the given columns, whose arrays are of exactly their types, without ON CONFLICT and
     /// RETURNING. On an error none of them is written.
     pub(crate) fn insert_given(&self, tx: &Transaction, given: Vec<ArrayRef>, rows: usize) -> Result<()> {
-        let batch = self.completed(given, rows)?;
-        self.check_batch(&batch)?;
-        self.put(tx, &batch)
-    }
-
-    fn check_batch(&self, batch: &RecordBatch) -> Result<()> {
-        self.rules.as_ref().map_or(Ok(()), |rules| rules.checks.check_batch(batch))
+        self.put(tx, &self.rows.checked(given, rows)?)
     }
 
     /// Arrays of exactly the types of the given columns, or of the first of them.
     fn converted(&self, session: &SessionCore, values: &[ArrayRef]) -> Result<Vec<ArrayRef>> {
-        let columns = self.table.schema().columns();
-        let given = self.given.iter().zip(values);
+        let columns = self.table().schema().columns();
+        let given = self.given().iter().zip(values);
         let given = given.map(|(&column, array)| {
-            assignment::array(self.table.name(), &columns[column], array, &session.zone)
+            assignment::array(self.table().name(), &columns[column], array, &session.zone)
         });
         given.collect()
     }
@@ -221,9 +153,7 @@ impl TableWriter {
         values: &[ArrayRef],
         rows: usize,
     ) -> Result<RecordBatch> {
-        let complete = self.completed(self.converted(session, values)?, rows)?;
-        self.check_batch(&complete)?;
-        Ok(complete)
+        self.rows.checked(self.converted(session, values)?, rows)
     }
 
     /// Writes a batch whose columns are the given ones, or the first of them.
@@ -233,13 +163,13 @@ impl TableWriter {
         tx: &Arc<Transaction>,
         batch: &RecordBatch,
     ) -> Result<()> {
-        let complete = self.completed(self.converted(session, batch.columns())?, batch.num_rows())?;
+        let complete = self.rows.completed(self.converted(session, batch.columns())?, batch.num_rows())?;
         if self.conflict.is_some() {
-            let columns = self.table.schema().visible_columns();
-            let rows = batch_to_rows(self.table.name(), columns, &complete)?;
+            let columns = self.table().schema().visible_columns();
+            let rows = batch_to_rows(self.table().name(), columns, &complete)?;
             return self.write(session, tx, rows).await;
         }
-        self.check_batch(&complete)?;
+        self.rows.check_batch(&complete)?;
         if let Some(returning) = &mut self.returning {
             returning.add_batch(session, &complete).await?;
         }
@@ -250,8 +180,8 @@ impl TableWriter {
     /// Inserts complete rows, without ON CONFLICT and RETURNING; returns their number. On an error none of
     /// them is written.
     fn insert(&self, tx: &Transaction, rows: &[Row]) -> Result<u64> {
-        self.check(rows)?;
-        insert_rows(tx, &self.table, rows)
+        self.rows.check(rows)?;
+        insert_rows(tx, self.table(), rows)
     }
 
     /// Writes complete rows.
@@ -265,17 +195,17 @@ impl TableWriter {
             self.written += self.insert(tx, &rows)?;
             return Ok(());
         }
-        self.check(&rows)?;
+        self.rows.check(&rows)?;
         let resolved = match &mut self.conflict {
             None => ResolvedRows::new(rows),
-            Some(conflict) => conflict.resolve(session, tx, &self.table, rows).await?,
+            Some(conflict) => conflict.resolve(session, tx, self.rows.table(), rows).await?,
         };
-        self.check(resolved.changed())?;
+        self.rows.check(resolved.changed())?;
         self.written += resolved.len() as u64;
         if let Some(returning) = &mut self.returning {
             returning.add(session, &resolved.in_order()).await?;
         }
-        resolved.write(tx, &self.table)
+        resolved.write(tx, self.table())
     }
 
     /// Writes the rows of a query, whose columns are the given ones.
@@ -292,7 +222,7 @@ impl TableWriter {
             self.write_batch(session, tx, &all).await?;
             return self.finish(tx);
         }
-        let mut stream = if reads(frame.logical_plan(), &self.table)? {
+        let mut stream = if reads(frame.logical_plan(), self.table())? {
             let schema = Arc::clone(frame.schema().inner());
             RowBuffer::of_query(session, frame).await?.into_stream(schema)
         } else {

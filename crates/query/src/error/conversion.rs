@@ -75,6 +75,11 @@ fn by_words(message: String, otherwise: &'static str) -> Error {
     Error::DataFusion { sqlstate, message, hint: None }
 }
 
+/// SQLSTATE of a message about a value that has no type of its own.
+pub(super) fn sqlstate_of_value(message: &str) -> &'static str {
+    execution(message.to_owned()).sqlstate()
+}
+
 /// Error of a running plan.
 fn execution(message: String) -> Error {
     by_words(message, "22000")

@@ -8,7 +8,9 @@
 //! | all others | of the tuples: ON ERROR says what becomes of them |
 
 use super::Error;
-use entresol_streams::Error as StreamError;
+use super::conversion::sqlstate_of_value;
+use super::sqlstates::{tables_sqlstate, transactions_sqlstate};
+use entresol_streams::{Error as StreamError, Reason};
 
 /// Classes of SQLSTATEs of which tuples are not the reason: insufficient resources, intervention, system errors, defects.
 const NOT_OF_TUPLES: [&str; 5] = ["53", "57", "58", "F0", "XX"];
@@ -23,9 +25,33 @@ pub(crate) fn as_stream_error(operator: String, error: Error) -> StreamError {
         Error::Transactions(error) => error.into(),
         error if is_conflict || NOT_OF_TUPLES.contains(&class) => {
             let is_retriable = is_conflict || class == RESOURCES;
-            StreamError::Query { operator, reason: error.to_string(), is_retriable }
+            StreamError::Query { operator, reason: error.into(), is_retriable }
         }
-        error => StreamError::Tuple { operator, reason: error.to_string() },
+        error => StreamError::Computation { operator, reason: error.into() },
+    }
+}
+
+impl From<Error> for Reason {
+    fn from(error: Error) -> Reason {
+        Reason { sqlstate: Some(error.sqlstate()), message: error.to_string() }
+    }
+}
+
+/// SQLSTATE of an error of an operator.
+pub(crate) fn operator_sqlstate(error: &StreamError) -> Option<&'static str> {
+    match error.cause() {
+        StreamError::Tables(error) => Some(tables_sqlstate(error)),
+        StreamError::Transactions(error) => Some(transactions_sqlstate(error)),
+        StreamError::Computation { reason, .. } => {
+            reason.sqlstate.or_else(|| Some(sqlstate_of_value(&reason.message)))
+        }
+        StreamError::Tuple { reason, .. } => Some(sqlstate_of_value(reason)),
+        StreamError::Query { reason, .. } => reason.sqlstate,
+        StreamError::Aborted { .. } | StreamError::AbortedRepeatedly { .. } => Some("40000"),
+        StreamError::Contended { .. } => Some("40001"),
+        StreamError::Limit { .. } => Some("54000"),
+        StreamError::Io { .. } | StreamError::File { .. } => Some("58030"),
+        _ => None,
     }
 }
 

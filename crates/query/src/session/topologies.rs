@@ -37,6 +37,8 @@ pub(crate) struct UsedRelations {
     pub(crate) changes: Vec<String>,
     /// Tables that it writes.
     pub(crate) written: Vec<String>,
+    /// Tables among them whose defaults and checks its rows have.
+    pub(crate) ruled: Vec<String>,
     /// Columns of tables that it uses; a table without a name of a column stands for all of its columns.
     pub(crate) columns: Vec<(String, Option<String>)>,
     /// Tables whose columns its plan depends on: it is planned again when they change.

@@ -6,7 +6,8 @@
 //! | RENAME COLUMN, DROP COLUMN | refused if a topology uses the column; DROP COLUMN ... CASCADE drops the topology |
 //! | ADD COLUMN | topologies that only insert go on; others are planned again |
 //! | SET NOT NULL, DROP NOT NULL, ADD PRIMARY KEY | the same; refused of a column that the rows of a topology lack |
-//! | SET DEFAULT, ADD CHECK, ADD COLUMN with them, or NOT NULL | refused of a table that a topology writes, which computes none |
+//! | SET DEFAULT, ADD CHECK, ADD COLUMN with them | topologies that write it by INSERT, MERGE and the like go on with them; refused of tables of late and rejected rows, and if the rows of a topology have a value for what is to be GENERATED |
+//! | ADD COLUMN NOT NULL without a default | refused of a table that a topology writes |
 //! | others | as of any table |
 //!
 //! Uses to which all columns of a table matter are planned again: CHANGES, look-ups, ON CONFLICT DO UPDATE, MERGE, DELETE. If a
@@ -24,6 +25,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
 use crate::streaming::dependents::{Dependents, Root};
 use crate::streaming::replanning::ReplannedTopologies;
+use crate::streaming::target_rules;
 use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Expr,
     Ident, IndexColumn, TableConstraint,
@@ -81,6 +83,13 @@ fn changes_columns(operation: &AlterTableOperation) -> bool {
     }
 }
 
+/// Topologies that write a table: all, or those of which the rows do not get defaults and are not checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Writers {
+    All,
+    WithoutRules,
+}
+
 /// Table of an ALTER TABLE.
 struct AlteredTable<'s> {
     session: &'s SessionCore,
@@ -114,17 +123,22 @@ impl AlteredTable<'_> {
                 self.refuse_users("drop", "column", &columns.join(", "), uses)
             }
             AlterTableOperation::AddColumn { column_def, .. } if has_rules(column_def) => {
-                self.refuse_writers("the added column has a default, NOT NULL or a check")
+                self.check_added(column_def)
             }
             AlterTableOperation::AlterColumn { column_name, op } => match op {
                 AlterColumnOperation::SetNotNull => self.refuse_lacking(std::slice::from_ref(column_name)),
-                AlterColumnOperation::SetDefault { .. } | AlterColumnOperation::AddGenerated { .. } => {
-                    self.refuse_writers("a column would have a default")
+                AlterColumnOperation::SetDefault { value } => {
+                    self.refuse_writers(Writers::WithoutRules, "a column would have a default")?;
+                    self.check_default(&identifier(column_name), value)
+                }
+                AlterColumnOperation::AddGenerated { .. } => {
+                    self.refuse_writers(Writers::WithoutRules, "a column would have a default")?;
+                    self.refuse_giving(&identifier(column_name))
                 }
                 _ => Ok(()),
             },
             AlterTableOperation::AddConstraint { constraint: TableConstraint::Check(_), .. } => {
-                self.refuse_writers("it would have a check")
+                self.refuse_writers(Writers::WithoutRules, "it would have a check")
             }
             AlterTableOperation::AddConstraint { constraint: TableConstraint::PrimaryKey(key), .. } => {
                 self.refuse_lacking(&key.columns.iter().filter_map(column_of).collect::<Vec<_>>())
@@ -133,11 +147,29 @@ impl AlteredTable<'_> {
         }
     }
 
-    /// Names of the topologies that write the table.
-    fn writers(&self) -> Vec<String> {
-        let writes = |used: &UsedRelations| used.written.iter().any(|written| written == self.table);
-        // The topology of a materialized view writes nothing else.
-        self.session.options.topologies.users(writes)
+    /// Refuses a column that the rows of topologies would need, and do not get.
+    fn check_added(&self, column: &ColumnDef) -> Result<()> {
+        let options = || column.options.iter().map(|option| &option.option);
+        let default = options().find_map(|option| match option {
+            ColumnOption::Default(default) => Some(default),
+            _ => None,
+        });
+        let is_generated = options().any(|option| matches!(option, ColumnOption::Generated { .. }));
+        let is_needed = options().any(|option| matches!(option, ColumnOption::NotNull));
+        if is_needed && default.is_none() && !is_generated {
+            self.refuse_writers(Writers::All, "the added column is NOT NULL without a default")?;
+        }
+        self.refuse_writers(Writers::WithoutRules, "the added column has a default, NOT NULL or a check")?;
+        default.map_or(Ok(()), |default| self.check_default(&identifier(&column.name), default))
+    }
+
+    /// Refuses a default that topologies which write the table could not compute.
+    fn check_default(&self, column: &str, default: &Expr) -> Result<()> {
+        let writes = |used: &UsedRelations| used.ruled.iter().any(|written| written == self.table);
+        if self.session.options.topologies.users(writes).is_empty() {
+            return Ok(());
+        }
+        target_rules::check_default(self.table, column, default)
     }
 
     fn refuse_users(
@@ -156,9 +188,31 @@ impl AlteredTable<'_> {
         Err(Dependents::of_topologies(topologies).refusal(self.session, verb, &root))
     }
 
-    /// Refuses rules of a table that topologies write.
-    fn refuse_writers(&self, why: &str) -> Result<()> {
-        let writers = self.writers();
+    /// Refuses a column that is to be generated, if the rows of topologies have values for it.
+    fn refuse_giving(&self, column: &str) -> Result<()> {
+        let gives = |used: &UsedRelations| {
+            used.written.iter().any(|written| written == self.table) && used.uses_column(self.table, column)
+        };
+        let giving = self.session.options.topologies.users(gives);
+        if giving.is_empty() {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot alter table {}: column {column} would be generated, and rows of topologies {} have values for it",
+            self.table,
+            giving.join(", ")
+        );
+        Err(Error::coded("2BP01", message))
+    }
+
+    /// Refuses rules of a table that some topologies write.
+    fn refuse_writers(&self, which: Writers, why: &str) -> Result<()> {
+        let is_table = |written: &String| written == self.table;
+        let writes = |used: &UsedRelations| {
+            used.written.iter().any(is_table) && (which == Writers::All || !used.ruled.iter().any(is_table))
+        };
+        // The topology of a materialized view writes nothing else.
+        let writers = self.session.options.topologies.users(writes);
         if writers.is_empty() {
             return Ok(());
         }
@@ -172,7 +226,13 @@ impl AlteredTable<'_> {
 
     /// Refuses NOT NULL of columns that the rows of a topology lack.
     fn refuse_lacking(&self, columns: &[Ident]) -> Result<()> {
+        let table = self.session.catalog.table(self.table)?;
         for column in columns.iter().map(identifier) {
+            let place = table.schema().column_index(&column);
+            let default = place.and_then(|place| table.definition().defaults.get(place)?.as_ref());
+            if default.is_some() {
+                continue;
+            }
             let lacks = |used: &UsedRelations| {
                 used.written.iter().any(|written| written == self.table)
                     && !used.uses_column(self.table, &column)

@@ -36,7 +36,7 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
             Target::Insert { table, upserts, .. } => {
                 format!("  {} {}", if *upserts { "upsert into" } else { "insert into" }, table.name())
             }
-            Target::Merge { table } => format!("  change rows of {} by key", table.name()),
+            Target::Merge { table, .. } => format!("  change rows of {} by key", table.name()),
             Target::Sink(sink) => format!("  sink into {}", sink.describe()),
             Target::View(_) => format!("  materialized view {name}"),
             Target::Abort { text, into: None, .. } => format!("  {text}"),

@@ -1,9 +1,11 @@
 //! Expressions of DataFusion as expressions of streams.
 
+use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::planner::rules::asof::is_asof;
 use crate::planner::rules::correlated::PER_ROW;
 use crate::postgres::overflow::checked;
+use crate::postgres::time_zones::Zone;
 use crate::streaming::bound_plans::reads_stream;
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
@@ -13,7 +15,8 @@ use datafusion::common::{DFSchema, TableReference};
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::{Cast, Expr, LogicalPlan, Volatility};
 use datafusion::physical_expr::PhysicalExpr;
-use entresol_streams::Expression;
+use entresol_streams::{Expression, Reason};
+use entresol_tables::Column;
 use std::sync::Arc;
 
 /// Expression over the columns of a stream, with results of one type.
@@ -23,15 +26,40 @@ pub(crate) struct PhysicalExpression {
 }
 
 impl Expression for PhysicalExpression {
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, String> {
-        let failed = |error: datafusion::error::DataFusionError| Error::from(error).to_string();
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
         let array = self.expr.evaluate(rows).and_then(|value| value.into_array(rows.num_rows()));
-        let array = array.map_err(failed)?;
+        let array = array.map_err(Error::from)?;
         if *array.data_type() == self.result {
             return Ok(array);
         }
         let options = CastOptions { safe: false, ..CastOptions::default() };
-        cast_with_options(&array, &self.result, &options).map_err(|error| failed(error.into()))
+        Ok(cast_with_options(&array, &self.result, &options).map_err(Error::from)?)
+    }
+}
+
+/// Expression over some columns of a stream.
+pub(crate) struct ColumnsExpression {
+    pub(crate) columns: Vec<usize>,
+    pub(crate) expression: PhysicalExpression,
+}
+
+impl Expression for ColumnsExpression {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
+        self.expression.evaluate(&rows.project(&self.columns).map_err(Error::from)?)
+    }
+}
+
+/// Values of an expression as those of a column of a table, to which they are assigned as INSERT assigns them.
+pub(crate) struct AssignedValues {
+    pub(crate) table: String,
+    pub(crate) column: Column,
+    pub(crate) value: Box<dyn Expression>,
+}
+
+impl Expression for AssignedValues {
+    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
+        let value = self.value.evaluate(rows)?;
+        Ok(assignment::array(&self.table, &self.column, &value, &Zone::utc())?)
     }
 }
 
@@ -76,8 +104,8 @@ impl Columns<'_> {
     }
 }
 
-/// Functions whose value is fixed for a statement, of which a stream has no end.
-const FIXED_BY_STATEMENT: [&str; 15] = [
+/// Functions of the time of a statement, of which a stream has no end.
+const FIXED_BY_STATEMENT: [&str; 7] = [
     "now",
     "current_date",
     "current_time",
@@ -85,6 +113,10 @@ const FIXED_BY_STATEMENT: [&str; 15] = [
     "localtimestamp",
     "statement_timestamp",
     "transaction_timestamp",
+];
+
+/// Functions whose value is that of a session.
+pub(crate) const FIXED_BY_SESSION: [&str; 8] = [
     "current_user",
     "session_user",
     "current_setting",
@@ -166,7 +198,8 @@ fn check(expr: &Expr) -> Result<()> {
                     );
                     return Ok(TreeNodeRecursion::Stop);
                 }
-                if volatility != Volatility::Volatile && !FIXED_BY_STATEMENT.contains(&name) {
+                let is_fixed = FIXED_BY_STATEMENT.contains(&name) || FIXED_BY_SESSION.contains(&name);
+                if volatility != Volatility::Volatile && !is_fixed {
                     return Ok(TreeNodeRecursion::Continue);
                 }
                 format!("{name}() in a step: after a restart it would have another value for the same rows")

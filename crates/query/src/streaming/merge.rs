@@ -13,11 +13,14 @@
 //!
 //! Where rows are replaced whatever they are, a step needs no look at them: see [`replaces_rows`].
 
+use crate::dml::identity;
+use crate::dml::source::is_default;
 use crate::error::{Error, Result};
 use crate::parser::merge::{Action, Match, MergeStatement, around, source_name};
 use crate::parser::names::{column_name, has_subquery, identifier, table_name};
 use crate::parser::statement;
 use crate::parser::visit::visit_expressions_mut;
+use crate::streaming::target_rules::check_given;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert,
@@ -34,6 +37,8 @@ use std::sync::Arc;
 pub(crate) struct RowChanges {
     pub(crate) table: Arc<Table>,
     pub(crate) statement: DFStatement,
+    /// Lists of columns that have values in rows that are inserted, by the numbers of their actions.
+    pub(crate) inserts: Vec<Vec<usize>>,
 }
 
 /// WHEN clause with its expressions as texts.
@@ -69,7 +74,7 @@ pub(crate) fn row_changes(catalog: &Catalog, statement: &Statement) -> Result<Op
                 if replaces_rows(&table, insert, conflict)? {
                     return Ok(None);
                 }
-                of_conflict(table, insert, conflict).map(Some)
+                of_conflict(catalog, table, insert, conflict).map(Some)
             }
             _ => Ok(None),
         },
@@ -125,7 +130,7 @@ fn of_merge(catalog: &Catalog, merge: &Merge) -> Result<RowChanges> {
     let source = source_name(merge.source)?;
     if let Some(values) = replacing(&table, &called, source.as_ref(), &merge)? {
         let statement = replacing_insert(&table, &values, merge.source)?;
-        return Ok(RowChanges { table, statement });
+        return Ok(RowChanges { table, statement, inserts: Vec::new() });
     }
     let mut clauses = Vec::with_capacity(merge.whens.len());
     for when in &merge.whens {
@@ -139,10 +144,10 @@ fn of_merge(catalog: &Catalog, merge: &Merge) -> Result<RowChanges> {
         let change = match &when.action {
             Action::Nothing => Change::Nothing,
             Action::Delete => Change::Delete,
-            Action::Update(assignments) => Change::Write(updated(&table, &called, assignments)?),
+            Action::Update(assignments) => Change::Write(updated(catalog, &table, &called, assignments)?),
             Action::Insert { columns, overriding: None, values } => {
                 let named = columns.iter().map(column_name).collect::<Result<Vec<_>>>()?;
-                Change::Write(inserted(&table, named, values, of_source)?)
+                Change::Write(new_row(catalog, &table, inserted(&table, named, values, of_source)?)?)
             }
             Action::Insert { .. } => return Err(Error::unsupported("OVERRIDING in a step")),
         };
@@ -150,7 +155,7 @@ fn of_merge(catalog: &Catalog, merge: &Merge) -> Result<RowChanges> {
     }
     let relations =
         Relations { table: &table, called, source: merge.source.to_string(), on: text(merge.on, None)? };
-    relations.changes(&clauses).map(|statement| RowChanges { table: Arc::clone(&table), statement })
+    relations.row_changes(&table, &clauses)
 }
 
 /// Values of the rows that a MERGE writes, if it writes the same whether or not there is a row.
@@ -208,7 +213,12 @@ fn replacing_insert(
     ))
 }
 
-fn of_conflict(table: Arc<Table>, insert: &Insert, conflict: &OnConflict) -> Result<RowChanges> {
+fn of_conflict(
+    catalog: &Catalog,
+    table: Arc<Table>,
+    insert: &Insert,
+    conflict: &OnConflict,
+) -> Result<RowChanges> {
     let Some(query) = &insert.source else {
         return Err(Error::unsupported("INSERT without a query in a step"));
     };
@@ -237,17 +247,17 @@ fn of_conflict(table: Arc<Table>, insert: &Insert, conflict: &OnConflict) -> Res
         OnConflictAction::DoNothing => (None, Change::Nothing),
         OnConflictAction::DoUpdate(update) => {
             let condition = update.selection.as_ref().map(|selection| text(selection, None)).transpose()?;
-            (condition, Change::Write(updated(&table, &called, &update.assignments)?))
+            (condition, Change::Write(updated(catalog, &table, &called, &update.assignments)?))
         }
     };
     let clauses = [
         Clause { is_matched: true, condition, change },
-        Clause { is_matched: false, condition: None, change: Change::Write(checked(&table, new)?) },
+        Clause { is_matched: false, condition: None, change: Change::Write(new_row(catalog, &table, new)?) },
     ];
     let list: Vec<String> = columns.iter().map(|column| quoted(column).to_string()).collect();
     let source = format!("({query}) AS excluded ({})", list.join(", "));
     let relations = Relations { table: &table, called, source, on: on.join(" AND ") };
-    relations.changes(&clauses).map(|statement| RowChanges { table: Arc::clone(&table), statement })
+    relations.row_changes(&table, &clauses)
 }
 
 /// Number of columns of a query, as far as its text says it.
@@ -296,12 +306,35 @@ fn of_delete(catalog: &Catalog, delete: &Delete) -> Result<RowChanges> {
     let condition = (!rest.is_empty()).then(|| rest.join(" AND "));
     let clauses = [Clause { is_matched: true, condition, change: Change::Delete }];
     let relations = Relations { table: &table, called, source: using.to_string(), on: on.join(" AND ") };
-    relations.changes(&clauses).map(|statement| RowChanges { table: Arc::clone(&table), statement })
+    relations.row_changes(&table, &clauses)
 }
 
 impl Relations<'_> {
+    /// Changes that clauses make.
+    fn row_changes(&self, table: &Arc<Table>, clauses: &[Clause]) -> Result<RowChanges> {
+        let visible = table.schema().visible_columns();
+        let mut inserts: Vec<Vec<usize>> = Vec::new();
+        let mut actions = Vec::with_capacity(clauses.len());
+        for clause in clauses {
+            actions.push(match &clause.change {
+                Change::Nothing => MergeInto::NOTHING,
+                Change::Delete => MergeInto::DELETE,
+                Change::Write(values) if clause.is_matched || values.len() == visible.len() => {
+                    MergeInto::WRITE
+                }
+                Change::Write(values) => {
+                    let given = (0..visible.len()).filter(|&at| values.contains_key(&visible[at].name));
+                    inserts.push(given.collect());
+                    MergeInto::INSERT + inserts.len() as i32 - 1
+                }
+            });
+        }
+        let statement = self.changes(clauses, &actions)?;
+        Ok(RowChanges { table: Arc::clone(table), statement, inserts })
+    }
+
     /// Query of the actions and values.
-    fn changes(&self, clauses: &[Clause]) -> Result<DFStatement> {
+    fn changes(&self, clauses: &[Clause], actions: &[i32]) -> Result<DFStatement> {
         let (table, called) = (self.table, &self.called);
         if table.schema().hidden_key() {
             return Err(Error::unsupported(format!(
@@ -319,19 +352,16 @@ impl Relations<'_> {
             let condition = clause.condition.as_ref().map(|condition| format!(" AND ({condition})"));
             format!("{mark} {is_there}{}", condition.unwrap_or_default())
         };
-        let case = |value: &dyn Fn(&Clause) -> String, otherwise: &str| {
+        let case = |value: &dyn Fn(usize, &Clause) -> String, otherwise: &str| {
+            let branches = clauses.iter().enumerate();
             let branches =
-                clauses.iter().map(|clause| format!(" WHEN {} THEN {}", branch(clause), value(clause)));
+                branches.map(|(at, clause)| format!(" WHEN {} THEN {}", branch(clause), value(at, clause)));
             format!("CASE{} ELSE {otherwise} END", branches.collect::<String>())
         };
-        let action = |clause: &Clause| match clause.change {
-            Change::Nothing => MergeInto::NOTHING.to_string(),
-            Change::Delete => MergeInto::DELETE.to_string(),
-            Change::Write(_) => MergeInto::WRITE.to_string(),
-        };
+        let action = |at: usize, _: &Clause| actions[at].to_string();
         let mut items = vec![format!("{} AS \"action of the merge\"", case(&action, "0"))];
         for column in table.schema().visible_columns() {
-            let value = |clause: &Clause| match &clause.change {
+            let value = |_: usize, clause: &Clause| match &clause.change {
                 Change::Write(values) => {
                     values.get(&column.name).cloned().unwrap_or_else(|| "NULL".to_owned())
                 }
@@ -391,7 +421,12 @@ fn text(expr: &Expr, of: Option<&Ident>) -> Result<String> {
 }
 
 /// Values of an UPDATE: those that it sets, and the others as they are.
-fn updated(table: &Table, called: &Ident, assignments: &[Assignment]) -> Result<BTreeMap<String, String>> {
+fn updated(
+    catalog: &Catalog,
+    table: &Table,
+    called: &Ident,
+    assignments: &[Assignment],
+) -> Result<BTreeMap<String, String>> {
     let is = |name: &String| format!("{called}.{}", quoted(name));
     let columns = table.schema().visible_columns();
     let mut values: BTreeMap<String, String> =
@@ -399,6 +434,9 @@ fn updated(table: &Table, called: &Ident, assignments: &[Assignment]) -> Result<
     let mut assigned: Vec<String> = Vec::new();
     for assignment in assignments {
         let name = assigned_column(assignment)?;
+        if let Some(column) = table.schema().column_index(&name) {
+            identity::check_assigned(catalog, table, std::iter::once((column, &assignment.value)))?;
+        }
         if assigned.contains(&name) {
             return Err(Error::coded("42601", format!("multiple assignments to same column \"{name}\"")));
         }
@@ -432,9 +470,23 @@ fn inserted(
             format!("INSERT INTO {} has {} columns and {} values", table.name(), columns.len(), values.len());
         return Err(Error::coded("42601", message));
     }
-    let pairs = columns.into_iter().zip(values);
+    // DEFAULT is what a column without a value gets.
+    let is_default = |value: &Expr| matches!(value, Expr::Identifier(ident) if is_default(ident));
+    let pairs = columns.into_iter().zip(values).filter(|(_, value)| !is_default(value));
     let values = pairs.map(|(column, value)| Ok((column, text(value, of)?))).collect::<Result<_>>()?;
     checked(table, values)
+}
+
+/// Values of a new row, without those that a table generates.
+fn new_row(
+    catalog: &Catalog,
+    table: &Table,
+    values: BTreeMap<String, String>,
+) -> Result<BTreeMap<String, String>> {
+    let values = checked(table, values)?;
+    let given: Vec<usize> = values.keys().filter_map(|name| table.schema().column_index(name)).collect();
+    check_given(catalog, table, &given)?;
+    Ok(values)
 }
 
 /// Values of columns, all of which the table has.

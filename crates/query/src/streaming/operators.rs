@@ -1,24 +1,23 @@
 //! Plans of steps as operators: each node of a plan becomes an operator of a topology, or is refused by name.
 
-use crate::dml::assignment;
 use crate::error::{Error, Result, as_stream_error};
 use crate::planner::rules::asof::is_asof;
 use crate::planner::rules::subqueries::renumbered;
-use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::bound_plans::{BoundPlan, have_subqueries, reads_stream};
 use crate::streaming::conditions::{ChangedRows, Condition};
 use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
-use crate::streaming::expressions::Columns;
+use crate::streaming::expressions::{AssignedValues, Columns, ColumnsExpression};
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_merged, check_replaced};
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
+use crate::streaming::target_rules::TargetRules;
 use crate::streaming::view_topologies;
-use crate::streaming::windows::{Windows, assign_windows, open_sessions};
+use crate::streaming::windows::{Windows, assign_windows, open_sessions, rename_edges};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
@@ -28,7 +27,7 @@ use entresol_streams::{
     Trigger, WindowKind,
 };
 use entresol_tables::{Catalog, Column, Modifier, Table, arrow_type};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -185,6 +184,7 @@ impl Flow {
 impl<'t> Translator<'t> {
     fn step(&mut self, step: &'t PlannedStep) -> Result<()> {
         self.step = Some(step);
+        self.builder.label(Some(&step.label));
         if let Target::Abort { text, changed, into } = &step.target {
             let condition = Condition::new(step.plan.clone(), changed.clone())?;
             let tables: Vec<&str> = changed.iter().map(ChangedRows::name).collect();
@@ -200,7 +200,7 @@ impl<'t> Translator<'t> {
         self.ranking = RankingOfStep::default();
         self.has_used_ttl = false;
         let flow = match &step.target {
-            Target::Merge { table } => self.merge(&step.plan, table).map(|()| None),
+            Target::Merge { table, inserts } => self.merge(&step.plan, table, inserts).map(|()| None),
             _ => self.node(&step.plan).map(Some),
         }?;
         self.check_late(step)?;
@@ -218,11 +218,11 @@ impl<'t> Translator<'t> {
                 check_replaced(flow.replaced.as_ref(), table, columns, *upserts)?;
                 let name = table.name();
                 let target = if *upserts { ToTable::upsert(name) } else { ToTable::insert(name) };
-                insert(&flow, table, columns, target);
+                self.insert(&flow, table, columns, target)?;
             }
             (Target::View(table), Some(flow)) => {
                 if let Some(table) = table {
-                    view_topologies::write(&flow, table)?;
+                    view_topologies::write(self, &flow, table)?;
                 }
                 self.view = flow.replaced;
             }
@@ -279,10 +279,10 @@ impl<'t> Translator<'t> {
     }
 
     /// Changes the rows of a table as a query says, which joins a stream with the table by its key.
-    fn merge(&mut self, plan: &LogicalPlan, table: &Arc<Table>) -> Result<()> {
+    fn merge(&mut self, plan: &LogicalPlan, table: &Arc<Table>, inserts: &[Vec<usize>]) -> Result<()> {
         let LogicalPlan::Projection(projection) = plan else { return Err(by_key()) };
         let LogicalPlan::Join(join) = projection.input.as_ref() else { return Err(by_key()) };
-        let keyed = self.keyed(join)?;
+        let keyed = self.keyed(join, true)?;
         keyed.flow.check_closed()?;
         if join.filter.is_some() || keyed.table.name() != table.name() {
             return Err(by_key());
@@ -306,30 +306,28 @@ impl<'t> Translator<'t> {
         let stored = storage(&columns);
         let columns = Columns { planned: &join.schema, stored: &stored };
         let compute = |expr: &Expr, result: &ArrowType| -> Result<Box<dyn Expression>> {
-            let (mut expression, joined) =
-                (columns.expression(&self.planned.state, expr, result)?, joined.clone());
-            Ok(Box::new(move |rows: &RecordBatch| -> Result<ArrayRef, String> {
-                expression.evaluate(&rows.project(&joined).map_err(|error| error.to_string())?)
-            }))
+            let expression = columns.expression(&self.planned.state, expr, result)?;
+            Ok(Box::new(ColumnsExpression { columns: joined.clone(), expression }))
         };
         let [action, values @ ..] = projection.expr.as_slice() else { return Err(by_key()) };
         let values = values.iter().zip(projection.schema.fields().iter().skip(1)).zip(visible);
         let values = values.map(|((expr, field), column)| {
-            let (mut value, column) = (compute(expr, field.data_type())?, column.clone());
-            let name = table.name().to_owned();
-            let assigned = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
-                let value = value.evaluate(rows)?;
-                let array = assignment::array(&name, &column, &value, &Zone::utc());
-                array.map_err(|error| error.to_string())
-            };
+            let value = compute(expr, field.data_type())?;
+            let assigned = AssignedValues { table: table.name().to_owned(), column: column.clone(), value };
             Ok(Box::new(assigned) as Box<dyn Expression>)
         });
+        let rules = TargetRules::new(&self.planned.state, table, inserts.iter().map(Vec::as_slice))?;
+        if state_table.is_some() {
+            inserts.iter().try_for_each(|given| rules.check_constant(given))?;
+        }
         keyed.stream.merge_into(MergeInto {
             table: table.name().to_owned(),
             on: keyed.on.clone(),
             action: compute(action, &ArrowType::Int32)?,
             state_table,
             values: values.collect::<Result<_>>()?,
+            inserts: inserts.to_vec(),
+            rules: Some(Box::new(rules)),
         });
         Ok(())
     }
@@ -468,7 +466,7 @@ impl<'t> Translator<'t> {
         let meaning = self.meaning(&step.plan);
         let name = match &step.target {
             Target::Stream(name) => name.clone(),
-            Target::Insert { table, .. } | Target::Merge { table } => table.name().to_owned(),
+            Target::Insert { table, .. } | Target::Merge { table, .. } => table.name().to_owned(),
             Target::Sink(_) | Target::View(_) | Target::Abort { .. } => return,
         };
         let before = self.meanings.entry(name).or_default();
@@ -503,12 +501,18 @@ impl<'t> Translator<'t> {
                 self.match_pattern(of, &planned)
             }
             Reference::Windows { of, time, kind } => {
-                let flow = self.named_flow(of)?;
+                let mut flow = self.named_flow(of)?;
                 let column = flow.stream.column(time);
                 let column = column
                     .ok_or_else(|| Error::coded("42703", format!("column \"{time}\" does not exist")))?;
+                let mut columns = flow.stream.columns().to_vec();
+                rename_edges(of, &mut columns);
+                for (at, column) in columns.iter().enumerate() {
+                    flow.stream = flow.stream.rename(&flow.stream.columns()[at].name.clone(), &column.name);
+                }
+                let renamed = &columns[column].name;
                 if let Some(replaced) = &flow.replaced {
-                    return self.windows_of_changes(&flow, replaced, time, *kind);
+                    return self.windows_of_changes(&flow, replaced, renamed, *kind);
                 }
                 let (lateness, future_limit) = match (flow.event_time, flow.windows) {
                     (Some(at), _) if at.column == column => (at.lateness, at.future_limit),
@@ -521,7 +525,8 @@ impl<'t> Translator<'t> {
                         )));
                     }
                 };
-                let window = TimeWindow::of_kind(time, *kind).lateness(lateness).future_limit(future_limit);
+                let window =
+                    TimeWindow::of_kind(renamed, *kind).lateness(lateness).future_limit(future_limit);
                 match kind {
                     WindowKind::Session { .. } => Ok(open_sessions(&flow, column, &window)),
                     _ => Ok(assign_windows(&flow, column, &window)),
@@ -538,6 +543,7 @@ impl<'t> Translator<'t> {
         let source = self.planned.sources.get(name);
         let source = source.ok_or_else(|| Error::Internal(format!("{name} is no source")))?;
         let memory = self.catalog.context().pool().memory();
+        let of_step = self.builder.label(Some(&format!("source {name}")));
         let mut stream = self.builder.source(name, source.source(name, memory));
         if let Some(at) = source.event_time {
             stream = stream.event_time(&source.columns[at.column].name);
@@ -552,6 +558,7 @@ impl<'t> Translator<'t> {
         if let (Some(key), Some(state)) = (&source.key, self.states.last().filter(|_| replaced.is_some())) {
             stream = stream.keyed_rows(DELETED, key, &state.table);
         }
+        self.builder.label(of_step.as_deref());
         let flow = Flow { stream, windows: None, event_time: source.event_time, replaced };
         self.flows.insert(name.to_owned(), flow.clone());
         Ok(flow)
@@ -628,8 +635,32 @@ impl<'t> Translator<'t> {
         Ok(Flow { stream: flow.stream.project(projected), windows, event_time, replaced })
     }
 
-    /// Stream of the left side of a join with a table by its key, with a copy of the key behind its columns.
-    fn keyed(&mut self, join: &Join) -> Result<KeyedStream> {
+    /// Writes a stream into a table.
+    pub(crate) fn insert(
+        &self,
+        flow: &Flow,
+        table: &Arc<Table>,
+        columns: &[usize],
+        target: ToTable,
+    ) -> Result<()> {
+        let visible = table.schema().visible_columns();
+        let projected = columns.iter().enumerate().map(|(from, &to)| {
+            let column = visible[to].clone();
+            let (name, value) = (table.name().to_owned(), Box::new(ColumnExpression(from)));
+            let assigned = AssignedValues { table: name, column: column.clone(), value };
+            let expression: Box<dyn Expression> = Box::new(assigned);
+            // The table checks NULLs, and says which column.
+            (Column { nullable: true, ..column }, expression)
+        });
+        let rows = flow.stream.project(projected.collect());
+        let rules = TargetRules::new(&self.planned.state, table, [columns])?;
+        rows.to_table(target.rules(rules));
+        Ok(())
+    }
+
+    /// Stream of the left side of a join with a table by its key, with a copy of the key behind its columns. They have
+    /// their names if errors are to show rows by them; state tables have numbered ones.
+    fn keyed(&mut self, join: &Join, is_named: bool) -> Result<KeyedStream> {
         let table = table_of(&join.right).ok_or_else(by_key)?;
         let table = self.catalog.table(&table)?;
         let schema = table.schema();
@@ -639,8 +670,10 @@ impl<'t> Translator<'t> {
         let stored = storage(&left);
         let columns = Columns { planned: join.left.schema(), stored: &stored };
         let mut read: Vec<ComputedColumn> = Vec::new();
+        let mut names = UniqueNames::default();
         for (at, column) in left.iter().enumerate() {
-            let column = Column { name: format!("left_{at}"), ..column.clone() };
+            let name = if is_named { names.unique(&column.name) } else { format!("left_{at}") };
+            let column = Column { name, ..column.clone() };
             read.push((column, Box::new(ColumnExpression(at))));
         }
         let (mut on, mut plain) = (Vec::new(), Vec::new());
@@ -649,6 +682,7 @@ impl<'t> Translator<'t> {
             let is_key = |expr: &Expr| matches!(expr, Expr::Column(column) if column.name == key.name);
             let (left, _) = join.on.iter().find(|(_, right)| is_key(right)).ok_or_else(by_key)?;
             let name = format!("key_{}", key.name);
+            let name = if is_named { names.unique(&name) } else { name };
             let column = Column { name: name.clone(), nullable: true, ..key.clone() };
             let expression =
                 columns.expression(&self.planned.state, left, &arrow_type(key.data_type, "UTC"))?;
@@ -683,7 +717,7 @@ impl<'t> Translator<'t> {
     /// Join of a stream with a table by its key.
     fn join(&mut self, join: &Join) -> Result<Flow> {
         let kind = if join.join_type == JoinType::Left { JoinKind::Left } else { JoinKind::Inner };
-        let KeyedStream { flow, stream, on, left, table, .. } = self.keyed(join)?;
+        let KeyedStream { flow, stream, on, left, table, .. } = self.keyed(join, false)?;
         let state_table = self.sent_rows_of(&flow, &LogicalPlan::Join(join.clone()), "JOIN")?;
         let on: Vec<&str> = on.iter().map(String::as_str).collect();
         let joined = stream.lookup_join_all(table.name(), &on, kind, state_table.as_deref());
@@ -710,6 +744,21 @@ impl<'t> Translator<'t> {
             }
             Some(_) => Err(Error::unsupported("a LEFT JOIN in a step ON more than the table's key")),
         }
+    }
+}
+
+/// Names that no other column has.
+#[derive(Default)]
+struct UniqueNames(BTreeSet<String>);
+
+impl UniqueNames {
+    /// Name, with blanks behind it if another column has it.
+    fn unique(&mut self, name: &str) -> String {
+        let mut name = name.to_owned();
+        while !self.0.insert(name.clone()) {
+            name.push(' ');
+        }
+        name
     }
 }
 
@@ -781,22 +830,4 @@ fn named(stream: &Stream, plan: &LogicalPlan) -> Result<Stream> {
         projected.push((column, Box::new(cast)));
     }
     Ok(stream.project(projected))
-}
-
-/// Writes a stream into a table.
-pub(crate) fn insert(flow: &Flow, table: &Arc<Table>, columns: &[usize], target: ToTable) {
-    let visible = table.schema().visible_columns();
-    let projected = columns.iter().enumerate().map(|(from, &to)| {
-        let column = visible[to].clone();
-        let (name, assigned) = (table.name().to_owned(), column.clone());
-        let expression = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
-            let array = assignment::array(&name, &assigned, rows.column(from), &Zone::utc());
-            array.map_err(|error| error.to_string())
-        };
-        let expression: Box<dyn Expression> = Box::new(expression);
-        // The table checks NULLs, and says which column.
-        (Column { nullable: true, ..column }, expression)
-    });
-    let rows = flow.stream.project(projected.collect());
-    rows.to_table(target);
 }

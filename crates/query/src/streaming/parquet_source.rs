@@ -223,7 +223,7 @@ impl BatchFileReader for ParquetReader {
 /// Error of a file that is read, which is none of its rows.
 fn as_file_error(operator: String, error: Error) -> StreamError {
     match as_stream_error(operator, error) {
-        StreamError::Tuple { operator, reason } => {
+        StreamError::Computation { operator, reason } => {
             StreamError::Query { operator, reason, is_retriable: false }
         }
         other => other,

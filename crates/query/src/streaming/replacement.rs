@@ -17,6 +17,7 @@ use crate::streaming::operators::PlannedState;
 use crate::streaming::options_text::word_at;
 use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps;
+use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::view_topologies;
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ fn with_steps_of(stored: &str, alter: &str) -> Result<String> {
 pub(crate) async fn replace_steps(session: &SessionCore, stored: StoredTopology, alter: &str) -> Result<()> {
     check_kind(&stored)?;
     let text = with_steps_of(&stored.text, alter)?;
+    check_stream_names(&session.catalog, &parse(&text)?)?;
     replace(session, stored, text, false).await
 }
 

@@ -9,7 +9,7 @@
 //! topology with other steps has no use for ([`crate::streaming::replacement`]): a crash may have come between.
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, operator_sqlstate};
 use crate::parser::command::Command;
 use crate::parser::durations::invalid;
 use crate::parser::own::materialized::MaterializedStatement;
@@ -148,6 +148,7 @@ pub(crate) fn translated(
         .on_error(on_error)
         .merge(merge)
         .parallelism(threads)
+        .sqlstates(operator_sqlstate)
         .without_state(removed);
     let mut builder = boundaries.set(builder);
     if let Some(table) = &create.errors_into {
@@ -191,7 +192,8 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
                     used.planned.push(table.name().to_owned());
                 }
             }
-            Target::Merge { table } => {
+            Target::Merge { table, .. } => {
+                used.ruled.push(table.name().to_owned());
                 used.written.push(table.name().to_owned());
                 note_all_columns(&mut used, table.name());
             }
@@ -216,6 +218,7 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
     for table in &by_operators {
         note_all_columns(&mut used, table);
     }
+    used.ruled.retain(|table| !by_operators.contains(table));
     used.written.extend(by_operators);
     let logged = planned.sources.values().filter_map(|source| source.logged_table());
     used.changes = logged.map(str::to_owned).collect();
@@ -235,6 +238,7 @@ fn note_insert(used: &mut UsedRelations, table: &Table, columns: &[usize]) {
         used.columns.push((table.name().to_owned(), Some(column)));
     }
     used.written.push(table.name().to_owned());
+    used.ruled.push(table.name().to_owned());
 }
 
 /// Notes a table all of whose columns the operators know.

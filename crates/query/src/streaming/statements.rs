@@ -13,6 +13,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::starting::{parse, relations_named, relations_of, start, stored};
+use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::{
     alterations, dependents, explaining, replacement, steps, stored_streams, view_topologies,
 };
@@ -71,11 +72,13 @@ async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Resu
         if create.replaces {
             let found = found?;
             replacement::check_kind(&found)?;
+            check_stream_names(&session.catalog, create)?;
             return replacement::replace(session, found, create.text.clone(), true).await;
         }
         let noun = dependents::noun_of(session, &create.name);
         return Err(Error::coded("42710", format!("{noun} \"{}\" already exists", create.name)));
     }
+    check_stream_names(&session.catalog, create)?;
     start(session, create, true).await
 }
 

@@ -16,6 +16,8 @@ use crate::postgres::types::column_type;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
 use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionCore;
+use crate::session::sequence_functions;
+use crate::session::variables::SessionVariables;
 use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
@@ -27,8 +29,10 @@ use crate::streaming::pattern::clause::{PatternClause, take_patterns};
 use crate::streaming::pattern::planning::PatternPlanner;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
+use crate::streaming::target_rules::check_given;
 use crate::streaming::utc::UtcCatalog;
 use crate::streaming::view_topologies;
+use crate::streaming::windows::rename_edges;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
     MemorySchemaProvider, SchemaProvider, TableProvider,
@@ -57,6 +61,8 @@ pub(crate) struct PlannedTopology {
 }
 
 pub(crate) struct PlannedStep {
+    /// Its number, kind and name, for errors of its rows.
+    pub(crate) label: String,
     pub(crate) target: Target,
     pub(crate) plan: LogicalPlan,
     /// Relations of the streams' catalog that the plan reads.
@@ -82,7 +88,11 @@ pub(crate) enum Target {
     },
     /// Rows of the table are changed as the first column of the query says: one of the actions of
     /// [`entresol_streams::MergeInto`]. The others are their values.
-    Merge { table: Arc<Table> },
+    Merge {
+        table: Arc<Table>,
+        /// Lists of columns that have values in rows that are inserted.
+        inserts: Vec<Vec<usize>>,
+    },
     /// Rows leave the database.
     Sink(SinkDefinition),
     /// Rows of a materialized view; none before its table is made.
@@ -115,8 +125,8 @@ struct StepKind {
     stream: Option<String>,
     condition: Option<String>,
     into: Option<String>,
-    /// Table whose rows it changes by key.
-    changed_table: Option<Arc<Table>>,
+    /// Table whose rows it changes by key, and the lists of columns of those that it inserts.
+    changed_table: Option<(Arc<Table>, Vec<Vec<usize>>)>,
 }
 
 /// Plans the steps of a topology.
@@ -132,14 +142,27 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
         planner.target = Some(Target::Sink(SinkDefinition::new(&create.name, sink)?));
         of_sink = sink.from.as_ref().map(|from| planner.rows_of(from)).transpose()?;
     }
-    for tokens in create.steps.iter().chain(&of_sink) {
-        let step = planner.step_with_streams(tokens.clone()).await?;
+    for (at, tokens) in create.steps.iter().chain(&of_sink).enumerate() {
+        let label = match &create.sink {
+            Some(_) => format!("sink {}", create.name),
+            None => numbered_label(at + 1, tokens),
+        };
+        let step = planner.step_with_streams(label, tokens.clone()).await?;
         steps.append(&mut planner.stored);
         steps.push(step);
     }
     let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
     let state_ttl = StateTtl::take(&mut options)?;
     Ok(PlannedTopology { state_ttl, state: planner.context.state(), sources: planner.sources, steps })
+}
+
+/// Label of a step: its number among those of the topology, its verb, and the stream or table of it.
+fn numbered_label(number: usize, tokens: &[TokenWithSpan]) -> String {
+    let verb = tokens.iter().take(2).map(|token| token.token.to_string().to_uppercase());
+    let verb = verb.collect::<Vec<_>>().join(" ");
+    let of =
+        written_table(tokens).or_else(|| names_of(tokens).0).map_or_else(String::new, |of| format!(" {of}"));
+    format!("step {number} ({verb}{of})")
 }
 
 /// Table that a step writes: the name behind INSERT INTO, MERGE INTO or DELETE FROM.
@@ -204,6 +227,8 @@ impl Planner<'_> {
         // No statement's timeout or cancellation is that of the topology.
         let running = Arc::default();
         bounded_functions::register(&context, &running);
+        // Those of defaults. No session has the numbers that they take.
+        sequence_functions::register(&context, &session.catalog, &SessionVariables::new(&[]));
         Ok(Planner {
             session,
             context,
@@ -234,7 +259,7 @@ impl Planner<'_> {
     }
 
     /// Plans a step, and before it the streams of no topology that it reads and no step before has read.
-    async fn step_with_streams(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
+    async fn step_with_streams(&mut self, label: String, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
         let (own, names) = names_of(&tokens);
         self.open.extend(own.clone());
         for name in names {
@@ -247,17 +272,18 @@ impl Planner<'_> {
             }
             let create = statement::created_stream(&text);
             let create = create.ok_or_else(|| Error::Internal(format!("{text} is no stream")))?;
-            let planned = Box::pin(self.step_with_streams(create.step)).await?;
+            let label = format!("stream {name}");
+            let planned = Box::pin(self.step_with_streams(label, create.step)).await?;
             self.stored.push(planned);
             self.planned_stored.push(name);
         }
         if own.is_some() {
             self.open.pop();
         }
-        self.step(tokens).await
+        self.step(label, tokens).await
     }
 
-    async fn step(&mut self, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
+    async fn step(&mut self, label: String, tokens: Vec<TokenWithSpan>) -> Result<PlannedStep> {
         let (_, mut names) = names_of(&tokens);
         // A stream of this topology is no other object, but one that was planned with it is.
         names.retain(|name| !self.streams.contains_key(name) || self.planned_stored.contains(name));
@@ -270,7 +296,7 @@ impl Planner<'_> {
             && let Some(tree) = statement::inner(&statement)
             && let Some(changes) = row_changes(&self.session.catalog, tree)?
         {
-            changed_table = Some(changes.table);
+            changed_table = Some((changes.table, changes.inserts));
             statement = changes.statement;
         }
         let Some(tree) = statement::inner_mut(&mut statement) else {
@@ -298,7 +324,7 @@ impl Planner<'_> {
         let (query, mut target) = self.target_of(tree, kind, &references)?;
         let plan = self.planned(query, matches!(target, Target::Abort { .. })).await?;
         if matches!(target, Target::Abort { .. }) {
-            return Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl });
+            return Ok(PlannedStep { label, target, plan, references, names, state_table, late, state_ttl });
         }
         if let Target::Insert { columns, .. } = &mut target
             && !lists_columns
@@ -310,7 +336,7 @@ impl Planner<'_> {
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { target, plan, references, names, state_table, late, state_ttl })
+        Ok(PlannedStep { label, target, plan, references, names, state_table, late, state_ttl })
     }
 
     /// Query and target of a step.
@@ -334,8 +360,8 @@ impl Planner<'_> {
                 check_condition(references)?;
                 (query.clone(), Target::Abort { text, changed: self.changed.clone(), into })
             }
-            (Statement::Query(query), None) if let Some(table) = changed_table => {
-                (query.clone(), Target::Merge { table })
+            (Statement::Query(query), None) if let Some((table, inserts)) = changed_table => {
+                (query.clone(), Target::Merge { table, inserts })
             }
             (Statement::Insert(insert), None) => {
                 let table = self.session.catalog.table(&inserted(insert)?)?;
@@ -423,6 +449,7 @@ impl Planner<'_> {
                     let message = format!("windows: column \"{time}\" is {data_type}, not a timestamp");
                     return Err(Error::coded("42804", message));
                 }
+                rename_edges(of, &mut columns);
                 for edge in [WINDOW_START, WINDOW_END] {
                     columns.push(Column { nullable, ..Column::new(edge, data_type) });
                 }
@@ -469,7 +496,7 @@ impl Planner<'_> {
         let (table, columns) = match target {
             Target::Insert { table, columns, .. } => (table, columns.clone()),
             Target::View(Some(table)) => (table, (0..table.schema().visible_columns().len()).collect()),
-            Target::Merge { table } => {
+            Target::Merge { table, .. } => {
                 let columns = table.schema().visible_columns();
                 return fields.iter().skip(1).zip(columns).try_for_each(|(field, column)| {
                     assignment::check(table.name(), column, field.data_type())
@@ -488,6 +515,7 @@ impl Planner<'_> {
             );
             return Err(Error::coded("42601", message));
         }
+        check_given(&self.session.catalog, table, &columns)?;
         for (field, column) in fields.iter().zip(columns) {
             assignment::check(table.name(), &table.schema().columns()[column], field.data_type())?;
         }

@@ -34,7 +34,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
 use crate::streaming::dependents::noun_of;
 use crate::streaming::names::Reference;
-use crate::streaming::operators::{Flow, insert};
+use crate::streaming::operators::{Flow, Translator};
 use crate::streaming::replaced::{ReplacedBy, check_replaced};
 use crate::streaming::starting::{check_cycle, forget_state, relations_of, start, stream_error, translated};
 use crate::streaming::steps::{self, PlannedTopology, Target};
@@ -183,7 +183,7 @@ pub(crate) fn table_of(catalog: &Catalog, name: &str) -> Result<Option<Arc<Table
 }
 
 /// Writes the rows of a view into its table.
-pub(crate) fn write(flow: &Flow, table: &Arc<Table>) -> Result<()> {
+pub(crate) fn write(translator: &Translator<'_>, flow: &Flow, table: &Arc<Table>) -> Result<()> {
     let columns: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
     let target = match &flow.replaced {
         None => ToTable::insert(table.name()),
@@ -193,8 +193,7 @@ pub(crate) fn write(flow: &Flow, table: &Arc<Table>) -> Result<()> {
             ToTable::upsert(table.name())
         }
     };
-    insert(flow, table, &columns, target);
-    Ok(())
+    translator.insert(flow, table, &columns, target)
 }
 
 /// Removes the table of a view that is dropped, with the plain views that read it; an error if a materialized view does.

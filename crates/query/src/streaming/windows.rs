@@ -27,6 +27,19 @@ const TIME: &str = "event_time";
 /// Edge of its window among the columns that an aggregate reads.
 const EDGE: &str = "window_edge";
 
+/// Renames columns of a stream that are edges of other windows: the names are those of the edges of new ones.
+pub(crate) fn rename_edges(of: &str, columns: &mut [Column]) {
+    for at in 0..columns.len() {
+        if [WINDOW_START, WINDOW_END].contains(&columns[at].name.as_str()) {
+            let mut name = format!("{of}_{}", columns[at].name);
+            while columns.iter().any(|column| column.name == name) {
+                name.push('_');
+            }
+            columns[at].name = name;
+        }
+    }
+}
+
 /// Windows of a stream: the columns of their edges, and of the event time.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Windows {

@@ -115,7 +115,7 @@ impl Executor {
             return Ok(());
         }
         self.roll_back();
-        self.epoch.withheld = Some(error);
+        self.epoch.withheld = Some(self.with_tuple(error));
         match self.replay() {
             Ok(()) => Ok(()),
             Err(error) => self.recover_alone(error),
@@ -126,11 +126,8 @@ impl Executor {
     /// computed again meanwhile it has to be tried again.
     fn try_commit(&mut self) -> Result<EpochOutcome> {
         let start_ns = self.env().now_ns();
+        self.pass_commit()?;
         let transaction = self.epoch_transaction()?;
-        let (counts, quiet, now) = (&self.epoch.counts, &self.quiet[..], self.now());
-        let withholds = self.epoch.withheld.is_some();
-        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet, withholds };
-        self.dataflow.commit(&context)?;
         if self.settle()? == EpochOutcome::Again {
             return Ok(EpochOutcome::Again);
         }
@@ -163,6 +160,15 @@ impl Executor {
         epoch.clear();
         self.epoch = epoch;
         noted.map(|()| EpochOutcome::Before)
+    }
+
+    /// Passes the commit punctuation through all operators.
+    fn pass_commit(&mut self) -> Result<()> {
+        let transaction = self.epoch_transaction()?;
+        let (counts, quiet, now) = (&self.epoch.counts, &self.quiet[..], self.now());
+        let withholds = self.epoch.withheld.is_some();
+        let context = Context { epoch: &transaction, counts, source: None, input: 0, now, quiet, withholds };
+        self.dataflow.commit(&context)
     }
 
     /// Ends the epoch for operators and sources: what comes is of the next one.
@@ -250,7 +256,7 @@ impl Executor {
     fn recover_alone(&mut self, mut error: Error) -> Result<()> {
         self.roll_back();
         while error.is_retriable() || error.is_redefinition() || self.may_ask_again(&error) {
-            if let Error::Aborted { .. } = error {
+            if let Error::Aborted { .. } = error.cause() {
                 self.note_condition();
                 match self.replay() {
                     Ok(()) => return Ok(()),
@@ -261,7 +267,7 @@ impl Executor {
             }
             let first = *self.epoch.retried_first.get_or_insert_with(Instant::now);
             if self.epoch.retries >= RETRIES_MAX && first.elapsed() >= RETRY_TIME_MAX {
-                return Err(error);
+                return Err(self.of_conflict(error));
             }
             self.epoch.retries += 1;
             let retries = self.epoch.retries;
@@ -283,6 +289,7 @@ impl Executor {
             }
             self.roll_back();
         }
+        let error = self.with_tuple(error);
         if self.settings.on_error == OnError::Abort && error.is_tuple_error() {
             // A bad record behind others finds the epoch doomed; its tuples are collected with the first reason.
             if std::mem::replace(&mut self.epoch.doomed, true) {
@@ -294,10 +301,33 @@ impl Executor {
         self.fail(error)
     }
 
+    /// Finds the tuple of an error: the epoch, which was rolled back, is computed once more, with the tuples of the failing
+    /// batch one at a time, and rolled back again.
+    fn with_tuple(&mut self, error: Error) -> Error {
+        if !error.lacks_tuple() || !self.dataflow.locate_failure() {
+            return error;
+        }
+        let found = self.replay().and_then(|()| self.pass_commit());
+        self.roll_back();
+        self.dataflow.end_location();
+        match found {
+            Err(Error::InStep(found)) if found.tuple.is_some() => Error::InStep(found),
+            _ => error,
+        }
+    }
+
+    /// Error of the last attempt, with the table and key if it is a conflict about one.
+    fn of_conflict(&self, error: Error) -> Error {
+        let conflict = transaction_error(&error).and_then(|error| self.catalog.conflict_of(error));
+        let attempts = self.epoch.retries + 1;
+        let Some(conflict) = conflict else { return error };
+        error.map_cause(|error| Error::Contended { conflict, attempts, error: Box::new(error) })
+    }
+
     /// Returns true if a condition has aborted the epoch, and is asked again before the topology ends.
     fn may_ask_again(&self, error: &Error) -> bool {
         let would_end = self.settings.on_error != OnError::Abort;
-        would_end && matches!(error, Error::Aborted { .. }) && self.epoch.aborts < ABORT_RETRIES_MAX
+        would_end && matches!(error.cause(), Error::Aborted { .. }) && self.epoch.aborts < ABORT_RETRIES_MAX
     }
 
     /// Notes that a condition has aborted the epoch, and waits before it is asked again.
@@ -312,13 +342,11 @@ impl Executor {
         if !error.is_tuple_error() {
             return Err(error);
         }
-        let error = match error {
-            Error::Aborted { condition, into } => {
-                let attempts = self.epoch.aborts + 1;
-                Error::AbortedRepeatedly { condition, into, attempts }
-            }
+        let attempts = self.epoch.aborts + 1;
+        let error = error.map_cause(|error| match error {
+            Error::Aborted { condition, into } => Error::AbortedRepeatedly { condition, into, attempts },
             error => error,
-        };
+        });
         self.progress.aborts.fetch_add(1, Ordering::Relaxed);
         self.collect_dropped(&error)?;
         self.store_dropped(false)?;
@@ -437,7 +465,7 @@ fn conflicting_commit(error: &Error) -> Option<Timestamp> {
 
 /// Error of the transaction below an error.
 fn transaction_error(error: &Error) -> Option<&entresol_transactions::Error> {
-    match error {
+    match error.cause() {
         Error::Transactions(error) | Error::Tables(entresol_tables::Error::Transactions(error)) => {
             Some(error)
         }

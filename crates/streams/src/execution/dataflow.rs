@@ -5,14 +5,20 @@
 //! - A node's watermark is the least watermark of its upstream nodes. It never decreases within a
 //!   transaction; an abort resets it to its value at the last commit.
 //! - Between passes all inboxes are empty.
+//! - An error of a node has the label of its step. To find its tuple, the epoch is computed again, and the batch that
+//!   failed is passed in parts ([`Dataflow::locate_failure`]).
 
 use crate::element::Batch;
-use crate::error::Result;
+use crate::error::{Error, Result, StepError};
 use crate::event_time::EventTime;
-use crate::execution::skipped::SkippedTuples;
+use crate::execution::skipped::{SkippedTuples, in_parts, record};
 use crate::operators::{Context, Operator, Output};
 use crate::running::{OperatorCounts, TupleCounts};
 use entresol_transactions::Transaction;
+use std::sync::Arc;
+
+/// Bytes of the values of a tuple in an error; the rest is left out.
+const SHOWN_BYTES_MAX: usize = 500;
 
 pub(crate) struct Dataflow {
     nodes: Vec<DataflowNode>,
@@ -21,11 +27,59 @@ pub(crate) struct Dataflow {
     inputs: Vec<Vec<usize>>,
     /// Tuples that operators left out, if they may.
     skipped: Option<SkippedTuples>,
+    sqlstates: Sqlstates,
+    /// Batch with which the last pass failed, and the one whose tuples are passed one at a time.
+    failed: Option<BatchPlace>,
+    located: Option<BatchPlace>,
+}
+
+/// SQLSTATEs of errors, as far as they are known.
+pub(crate) type Sqlstates = fn(&Error) -> Option<&'static str>;
+
+/// Node, and the number of a batch among those that it has received in an epoch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct BatchPlace {
+    node: usize,
+    batch: u64,
+}
+
+/// Label of the step of a node, for its errors.
+struct StepLabel {
+    step: Option<Arc<str>>,
+    sqlstates: Sqlstates,
+}
+
+impl StepLabel {
+    /// Error with the label.
+    fn of(&self, error: Error) -> Error {
+        match (&self.step, error) {
+            (None, error) | (_, error @ (Error::InStep(_) | Error::EpochBefore)) => error,
+            (Some(step), error) => {
+                let (step, sqlstate) = (step.to_string(), (self.sqlstates)(&error));
+                Error::InStep(Box::new(StepError { step, tuple: None, sqlstate, error }))
+            }
+        }
+    }
+
+    /// Error with the label, and the values of its tuple.
+    fn of_tuple(&self, error: Error, tuple: &Batch) -> Result<Error> {
+        Ok(match self.of(error) {
+            Error::InStep(step) => {
+                let tuple = Some(record(tuple, SHOWN_BYTES_MAX)?);
+                Error::InStep(Box::new(StepError { tuple, ..*step }))
+            }
+            error => error,
+        })
+    }
 }
 
 struct DataflowNode {
     /// `None` for sources.
     operator: Option<Box<dyn Operator>>,
+    /// Label of its step.
+    step: Option<Arc<str>>,
+    /// Number of batches that it has received in the open epoch.
+    batches: u64,
     /// Upstream nodes, whose watermarks count.
     before: Vec<usize>,
     /// Nodes that it sends tuples to, and which of their inputs it is.
@@ -50,12 +104,19 @@ struct Watermarks {
 }
 
 impl Dataflow {
-    pub(crate) fn new(order: Vec<usize>, skipped: Option<SkippedTuples>) -> Dataflow {
-        Dataflow { nodes: Vec::with_capacity(order.len()), order, inputs: Vec::new(), skipped }
+    pub(crate) fn new(order: Vec<usize>, skipped: Option<SkippedTuples>, sqlstates: Sqlstates) -> Dataflow {
+        let nodes = Vec::with_capacity(order.len());
+        Dataflow { nodes, order, inputs: Vec::new(), skipped, sqlstates, failed: None, located: None }
     }
 
     /// Adds the next node. Upstream nodes may have higher numbers only if they are added later.
-    pub(crate) fn add(&mut self, operator: Option<Box<dyn Operator>>, inputs: Vec<usize>, after: Vec<usize>) {
+    pub(crate) fn add(
+        &mut self,
+        operator: Option<Box<dyn Operator>>,
+        step: Option<Arc<str>>,
+        inputs: Vec<usize>,
+        after: Vec<usize>,
+    ) {
         let of_inputs = if inputs.len() > 1 { vec![EventTime::START; inputs.len()] } else { Vec::new() };
         let none = Watermarks { seen: EventTime::START, sent: EventTime::START, of_inputs };
         self.inputs.push(inputs.clone());
@@ -63,6 +124,8 @@ impl Dataflow {
         before.extend(after);
         self.nodes.push(DataflowNode {
             operator,
+            step,
+            batches: 0,
             before,
             consumers: Vec::new(),
             inbox: Vec::new(),
@@ -129,15 +192,65 @@ impl Dataflow {
         self.skipped.as_ref().map_or(Ok(()), |skipped| skipped.write(transaction))
     }
 
+    /// Passes the tuples of the batch that failed last one at a time, once it comes again; false if none did.
+    pub(crate) fn locate_failure(&mut self) -> bool {
+        self.located = self.failed.take();
+        self.located.is_some()
+    }
+
+    /// Passes all batches as they are again.
+    pub(crate) fn end_location(&mut self) {
+        self.located = None;
+    }
+
     fn pass(&mut self, context: &Context<'_>, commit: bool) -> Result<()> {
+        self.failed = None;
         for at in 0..self.order.len() {
             let number = self.order[at];
             let Some(mut operator) = self.nodes[number].operator.take() else { continue };
             let result = self.visit(context, number, &mut *operator, commit);
             self.nodes[number].operator = Some(operator);
-            result?;
+            result.map_err(|error| self.label_of(number).of(error))?;
         }
         Ok(())
+    }
+
+    fn label_of(&self, node: usize) -> StepLabel {
+        StepLabel { step: self.nodes[node].step.clone(), sqlstates: self.sqlstates }
+    }
+
+    /// Passes a batch through an operator; without the tuples that it cannot process, if they may be left out.
+    fn process(
+        &mut self,
+        context: &Context<'_>,
+        place: BatchPlace,
+        operator: &mut dyn Operator,
+        batch: Batch,
+        output: &mut Output,
+    ) -> Result<()> {
+        let (label, takes_parts) = (self.label_of(place.node), operator.takes_each_tuple_alone());
+        if let Some(skipped) = self.skipped.as_mut().filter(|_| takes_parts) {
+            return in_parts(operator, context, batch, output, |operator, tuple, error| {
+                skipped.note(operator, tuple, &label.of(error))
+            });
+        }
+        if self.located != Some(place) {
+            return operator.batch(context, &batch, output).inspect_err(|_| self.failed = Some(place));
+        }
+        if takes_parts {
+            return in_parts(operator, context, batch, output, |_, tuple, error| {
+                Err(label.of_tuple(error, tuple)?)
+            });
+        }
+        // What is taken back, and what takes its place, belong together.
+        if batch.retracted().is_some() {
+            return operator.batch(context, &batch, output);
+        }
+        (0..batch.len()).try_for_each(|at| {
+            let tuple = batch.slice(at..at + 1);
+            let Err(error) = operator.batch(context, &tuple, output) else { return Ok(()) };
+            Err(if error.is_tuple_error() { label.of_tuple(error, &tuple)? } else { error })
+        })
     }
 
     fn visit(
@@ -152,14 +265,11 @@ impl Dataflow {
         let (late, expired) = (context.counts.late(), context.counts.expired());
         let mut output = Output::default();
         for (input, batch) in std::mem::take(&mut node.inbox) {
+            let node = &mut self.nodes[number];
             node.tuples.received += batch.len() as u64;
-            let context = Context { input, ..*context };
-            match &mut self.skipped {
-                Some(skipped) if operator.takes_each_tuple_alone() => {
-                    skipped.batch(operator, &context, batch, &mut output)?;
-                }
-                _ => operator.batch(&context, &batch, &mut output)?,
-            }
+            node.batches += 1;
+            let place = BatchPlace { node: number, batch: node.batches };
+            self.process(&Context { input, ..*context }, place, operator, batch, &mut output)?;
         }
         for input in 0..self.nodes[number].watermarks.of_inputs.len() {
             let sent = self.nodes[self.nodes[number].before[input]].watermarks.sent;
@@ -222,6 +332,7 @@ impl Dataflow {
         for node in &mut self.nodes {
             node.sealed.clone_from(&node.watermarks);
             node.tuples_sealed = std::mem::take(&mut node.tuples);
+            node.batches = 0;
             if let Some(operator) = &mut node.operator {
                 operator.sealed();
             }
@@ -255,6 +366,7 @@ impl Dataflow {
         self.take_skipped();
         for node in &mut self.nodes {
             node.inbox.clear();
+            node.batches = 0;
             (node.tuples, node.tuples_sealed) = Default::default();
             node.watermarks.clone_from(&node.committed);
             if let Some(operator) = &mut node.operator {

@@ -11,7 +11,7 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
-use crate::execution::rejects_table;
+use crate::execution::rejects_table::{self, TEXT_BYTES_MAX};
 use crate::execution::skipped::record;
 use crate::{DROPPED_BYTES_MAX, DROPPED_TUPLES_MAX};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
@@ -35,7 +35,7 @@ pub(crate) struct ErrorTables {
 impl ErrorTables {
     /// Table for the tuples of a transaction with this error, if they are stored.
     fn table_for(&self, error: &Error) -> Option<&Arc<Table>> {
-        let of_condition = match error {
+        let of_condition = match error.cause() {
             Error::Aborted { into, .. } | Error::AbortedRepeatedly { into, .. } => into.as_ref(),
             _ => None,
         };
@@ -70,7 +70,7 @@ impl DroppedTuples {
                 self.more += batch.len() - at;
                 break;
             }
-            let record = record(&batch.rows().slice(at, 1).into())?;
+            let record = record(&batch.rows().slice(at, 1).into(), TEXT_BYTES_MAX)?;
             let row = rejects_table::row(source, 0, &self.reason, &record);
             if self.has_room_for(&row) { self.rows.push(row) } else { self.more += 1 }
         }

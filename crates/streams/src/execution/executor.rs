@@ -32,7 +32,7 @@ use crate::element::Punctuation;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::execution::committer::Committer;
-use crate::execution::dataflow::Dataflow;
+use crate::execution::dataflow::{Dataflow, Sqlstates};
 use crate::execution::dropped::{DroppedTuples, ErrorTables};
 use crate::execution::epoch::{Epoch, Input, SealedEpoch};
 use crate::execution::feed::{Feed, FeedElement};
@@ -58,6 +58,8 @@ pub(crate) struct Settings {
     pub(crate) commits_when_idle: bool,
     /// Threads that the topology may use; at least 1.
     pub(crate) parallelism: usize,
+    /// SQLSTATEs of errors of operators.
+    pub(crate) sqlstates: Sqlstates,
 }
 
 pub(crate) struct Executor {

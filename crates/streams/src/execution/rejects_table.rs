@@ -6,7 +6,7 @@ use entresol_transactions::Transaction;
 use std::sync::Arc;
 
 /// Bytes of a reason or record in the table; the rest is left out.
-const TEXT_BYTES_MAX: usize = 4096;
+pub(crate) const TEXT_BYTES_MAX: usize = 4096;
 
 /// Schema of such a table.
 pub(crate) fn schema() -> Result<Schema, entresol_tables::Error> {

@@ -6,7 +6,7 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
-use crate::execution::rejects_table;
+use crate::execution::rejects_table::{self, TEXT_BYTES_MAX};
 use crate::operators::{Context, Operator, Output};
 use arrow_cast::display::array_value_to_string;
 use entresol_tables::{Row, Table};
@@ -27,38 +27,15 @@ impl SkippedTuples {
         SkippedTuples { table, count: 0, rows: Vec::new() }
     }
 
-    /// Passes a batch through an operator that takes each tuple alone, without the tuples that it cannot process.
-    pub(crate) fn batch(
-        &mut self,
-        operator: &mut dyn Operator,
-        context: &Context<'_>,
-        batch: Batch,
-        output: &mut Output,
-    ) -> Result<()> {
-        let mut parts = vec![batch];
-        while let Some(part) = parts.pop() {
-            let (mark, sent) = (context.transaction()?.mark(), output.batches.len());
-            let Err(error) = operator.batch(context, &part, output) else { continue };
-            if !error.is_tuple_error() {
-                return Err(error);
-            }
-            context.transaction()?.rollback_to(mark);
-            output.batches.truncate(sent);
-            if part.len() == 1 {
-                self.note(operator.name(), &part, &error)?;
-                continue;
-            }
-            let half = part.len() / 2;
-            parts.push(part.slice(half..part.len()));
-            parts.push(part.slice(0..half));
-        }
-        Ok(())
-    }
-
-    fn note(&mut self, operator: &str, tuple: &Batch, error: &Error) -> Result<()> {
+    /// Notes a tuple that an operator cannot process.
+    pub(crate) fn note(&mut self, operator: &str, tuple: &Batch, error: &Error) -> Result<()> {
         self.count += 1;
         if self.table.is_some() {
-            self.rows.push(rejects_table::row(operator, 0, &error.to_string(), &record(tuple)?));
+            let record = record(tuple, TEXT_BYTES_MAX)?;
+            self.rows.push(match error {
+                Error::InStep(step) => rejects_table::row(&step.step, 0, &step.without_tuple(), &record),
+                error => rejects_table::row(operator, 0, &error.to_string(), &record),
+            });
         }
         Ok(())
     }
@@ -83,8 +60,37 @@ impl SkippedTuples {
     }
 }
 
-/// Values of a tuple as a text, with the names of their columns.
-pub(crate) fn record(tuple: &Batch) -> Result<String> {
+/// Passes a batch through an operator that takes each tuple alone. `failed` is called with each tuple that the operator
+/// cannot process, and decides whether the others pass without it.
+pub(crate) fn in_parts(
+    operator: &mut dyn Operator,
+    context: &Context<'_>,
+    batch: Batch,
+    output: &mut Output,
+    mut failed: impl FnMut(&str, &Batch, Error) -> Result<()>,
+) -> Result<()> {
+    let mut parts = vec![batch];
+    while let Some(part) = parts.pop() {
+        let (mark, sent) = (context.transaction()?.mark(), output.batches.len());
+        let Err(error) = operator.batch(context, &part, output) else { continue };
+        if !error.is_tuple_error() {
+            return Err(error);
+        }
+        context.transaction()?.rollback_to(mark);
+        output.batches.truncate(sent);
+        if part.len() == 1 {
+            failed(operator.name(), &part, error)?;
+            continue;
+        }
+        let half = part.len() / 2;
+        parts.push(part.slice(half..part.len()));
+        parts.push(part.slice(0..half));
+    }
+    Ok(())
+}
+
+/// Values of a tuple as a text of so many bytes at most, with the names of their columns.
+pub(crate) fn record(tuple: &Batch, bytes_max: usize) -> Result<String> {
     let rows = tuple.rows();
     let mut text = String::new();
     for (array, field) in rows.columns().iter().zip(rows.schema().fields()) {
@@ -96,6 +102,11 @@ pub(crate) fn record(tuple: &Batch) -> Result<String> {
         let value = if array.is_null(0) { "NULL" } else { &value };
         let comma = if text.is_empty() { "" } else { ", " };
         write!(text, "{comma}{} = {value}", field.name()).map_err(|error| shown(&error))?;
+        if text.len() > bytes_max {
+            text.truncate(text.floor_char_boundary(bytes_max));
+            text.push('…');
+            break;
+        }
     }
     Ok(text)
 }

@@ -15,6 +15,7 @@ use crate::expression::{Expression, evaluate};
 use crate::operators::group_index::GroupIndex;
 use crate::operators::lookup_join::LookupJoin;
 use crate::operators::merged_rows::{FoundRow, MergedRows, visible_rows};
+use crate::operators::row_rules::RowRules;
 use crate::operators::to_table::ToTableOperator;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
@@ -22,9 +23,10 @@ use arrow_array::types::Int32Type;
 use arrow_array::{Array, BooleanArray, RecordBatch, UInt32Array};
 use arrow_schema::{ArrowError, DataType, SchemaRef};
 use arrow_select::filter::filter_record_batch;
+use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take_record_batch;
 use entresol_tables::{BatchBuilder, Column, Row, Value, rows_of};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 /// Changes of a table by expressions; see [`crate::Stream::merge_into`].
 pub struct MergeInto {
@@ -32,13 +34,18 @@ pub struct MergeInto {
     pub table: String,
     /// Columns of the stream with the key, in the order of the table's key.
     pub on: Vec<String>,
-    /// INT expression: [`MergeInto::NOTHING`], [`MergeInto::WRITE`] or [`MergeInto::DELETE`]; NULL is nothing.
+    /// INT expression: [`MergeInto::NOTHING`], [`MergeInto::WRITE`], [`MergeInto::DELETE`], or [`MergeInto::INSERT`] and the
+    /// number of a list of columns; NULL is nothing.
     pub action: Box<dyn Expression>,
     /// Table of the rows as they were before, which only this operator may write: of a stream whose tuples are taken back,
     /// which has each key at most once at a time.
     pub state_table: Option<String>,
     /// Values of the row for each visible column of the table; to delete a row, those of its key.
     pub values: Vec<Box<dyn Expression>>,
+    /// Lists of columns that have values in rows that are inserted; others have their defaults.
+    pub inserts: Vec<Vec<usize>>,
+    /// Rules of the table, which it must have if it has defaults or checks.
+    pub rules: Option<Box<dyn RowRules>>,
 }
 
 impl MergeInto {
@@ -48,6 +55,8 @@ impl MergeInto {
     pub const WRITE: i32 = 1;
     /// Action that deletes the row.
     pub const DELETE: i32 = 2;
+    /// Action that writes a new row, with values for the first list of columns; the next action is of the next list.
+    pub const INSERT: i32 = 3;
 }
 
 pub(crate) struct MergeIntoOperator {
@@ -56,6 +65,7 @@ pub(crate) struct MergeIntoOperator {
     pub(crate) lookup: LookupJoin,
     pub(crate) action: Box<dyn Expression>,
     pub(crate) values: Vec<Box<dyn Expression>>,
+    pub(crate) inserts: Vec<Vec<usize>>,
     /// Columns of the rows.
     pub(crate) schema: SchemaRef,
     pub(crate) write: ToTableOperator,
@@ -130,7 +140,39 @@ impl MergeIntoOperator {
         let values = self.values.iter_mut().map(|value| evaluate(&self.name, &mut **value, &rows));
         let values = values.collect::<Result<Vec<_>>>()?;
         let values = RecordBatch::try_new(self.schema.clone(), values);
-        Ok(Changes { actions, values: values.map_err(|error| self.refused(&error))? })
+        let values = self.completed(&actions, values.map_err(|error| self.refused(&error))?)?;
+        Ok(Changes { actions, values })
+    }
+
+    /// Rows of the actions that change something, complete and checked where they are written.
+    fn completed(&mut self, actions: &[i32], values: RecordBatch) -> Result<RecordBatch> {
+        if !self.write.has_rules() {
+            return Ok(values);
+        }
+        let mut rows_of_action: BTreeMap<i32, Vec<u32>> = BTreeMap::new();
+        for (row, action) in actions.iter().filter(|action| **action != MergeInto::NOTHING).enumerate() {
+            rows_of_action.entry(*action).or_default().push(row as u32);
+        }
+        let mut places = vec![(0, 0); values.num_rows()];
+        let mut parts = Vec::with_capacity(rows_of_action.len());
+        for (action, rows) in rows_of_action {
+            rows.iter().enumerate().for_each(|(at, row)| places[*row as usize] = (parts.len(), at));
+            let part = take_record_batch(&values, &UInt32Array::from(rows));
+            let part = part.map_err(|error| self.refused(&error))?;
+            parts.push(if action == MergeInto::DELETE { part } else { self.completed_part(action, part)? });
+        }
+        let parts: Vec<&RecordBatch> = parts.iter().collect();
+        interleave_record_batch(&parts, &places).map_err(|error| self.refused(&error))
+    }
+
+    /// Rows of one action that writes them.
+    fn completed_part(&mut self, action: i32, rows: RecordBatch) -> Result<RecordBatch> {
+        let number = usize::try_from(action - MergeInto::INSERT).ok();
+        let given = number.and_then(|number| self.inserts.get(number)).cloned();
+        let given = given.unwrap_or_else(|| (0..rows.num_columns()).collect());
+        let completed = self.write.completed(&given, rows)?;
+        let completed = RecordBatch::try_new(self.schema.clone(), completed.columns().to_vec());
+        completed.map_err(|error| self.refused(&error))
     }
 
     /// Merges changes: each key has the row that the tuple makes which is there now, if any, of the row before.
@@ -266,6 +308,14 @@ impl Operator for MergeIntoOperator {
         }
         let rounds = self.rounds(batch.rows()).map_err(|error| self.refused(&error))?;
         rounds.into_iter().try_for_each(|rows| self.merge(context, rows, output))
+    }
+
+    fn sealed(&mut self) {
+        self.write.sealed();
+    }
+
+    fn aborted(&mut self) {
+        self.write.aborted();
     }
 
     fn commit(&mut self, context: &Context<'_>, output: &mut Output) -> Result<()> {

@@ -1,7 +1,7 @@
 //! TO_TABLE: writes the tuples of a stream into a table (dissertation 5.1.1).
 //!
 //! - Columns are matched by name when the topology is built; INT widens to BIGINT. Columns that the stream
-//!   lacks are NULL.
+//!   lacks are NULL, or have their defaults ([`RowRules`]).
 //! - `upsert` adds or replaces, `insert` fails on an existing key. Tuples that `delete_when` accepts delete
 //!   the row with their key, whatever their other values; deleting a missing row has no effect.
 //! - A batch of changes deletes the rows that are taken back and writes the others: of equal keys, what is taken back
@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::graph::OperatorArguments;
 use crate::operators::group_index::GroupIndex;
+use crate::operators::row_rules::RowRules;
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
@@ -26,13 +27,13 @@ use arrow_array::{
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::nullif::nullif;
-use entresol_tables::{Column, DataType, ROWID_COLUMN, Schema, Table, Value, arrow_schema};
+use entresol_tables::{Column, DataType, ROWID_COLUMN, Table, Value, arrow_schema};
 use std::sync::Arc;
 
 /// Row number of the row of [`ToTable::single_row`].
 const SINGLE_ROW: i64 = 1;
-/// Reason for which a table cannot be written by a stream.
-pub(crate) const HAS_RULES: &str = "the table has defaults or checks, which streams do not compute yet";
+/// Reason for which a table cannot be written without its rules.
+const HAS_RULES: &str = "the table has defaults or checks, which only INSERT and MERGE of a step compute";
 
 /// Target of TO_TABLE: `"name".into()` upserts.
 pub struct ToTable {
@@ -41,12 +42,20 @@ pub struct ToTable {
     pub(crate) insert: bool,
     pub(crate) is_single_row: bool,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
+    pub(crate) rules: Option<Box<dyn RowRules>>,
 }
 
 impl ToTable {
     /// Adds rows, or replaces those with the same key.
     pub fn upsert(table: &str) -> ToTable {
-        ToTable { table: table.to_owned(), key: None, insert: false, is_single_row: false, delete_when: None }
+        ToTable {
+            table: table.to_owned(),
+            key: None,
+            insert: false,
+            is_single_row: false,
+            delete_when: None,
+            rules: None,
+        }
     }
 
     /// Replaces the one row of a table without a key: each tuple takes the place of the one before, as the results of an
@@ -64,6 +73,12 @@ impl ToTable {
     /// (that of an aggregate: its groups and the window's start), else the table gets the hidden key.
     pub fn key(mut self, columns: &[&str]) -> ToTable {
         self.key = Some(columns.iter().map(|&name| name.to_owned()).collect());
+        self
+    }
+
+    /// Sets the rules of the table, which it must have if it has defaults or checks.
+    pub fn rules(mut self, rules: impl RowRules + 'static) -> ToTable {
+        self.rules = Some(Box::new(rules));
         self
     }
 
@@ -89,6 +104,8 @@ impl From<&str> for ToTable {
 pub(crate) struct Mapping {
     /// Per table column, the stream's column if there is one.
     sources: Vec<Option<usize>>,
+    /// Columns of the table that the stream has.
+    given: Vec<usize>,
     /// Visible columns of the table.
     schema: SchemaRef,
     /// True if rows equal the tuples.
@@ -96,17 +113,19 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
-    /// Matches a stream's columns with a table's.
-    pub(crate) fn new(table: &str, schema: &Schema, stream: &[Column]) -> Result<Mapping, String> {
-        let target = schema.visible_columns();
+    /// Matches a stream's columns with a table's; `completes` if those that it lacks have their defaults.
+    fn new(table: &Table, stream: &[Column], completes: bool) -> Result<Mapping, String> {
+        let (target, defaults) = (table.schema().visible_columns(), &table.definition().defaults);
+        let has_default = |at: usize| completes && defaults.get(at).is_some_and(Option::is_some);
+        let table = table.name();
         if let Some(extra) = stream.iter().find(|column| !target.iter().any(|to| to.name == column.name)) {
             return Err(format!("table {table} has no column {}; select only its columns", extra.name));
         }
         let mut sources = Vec::with_capacity(target.len());
-        for to in target {
+        for (at, to) in target.iter().enumerate() {
             let found = stream.iter().position(|column| column.name == to.name);
             match found.map(|index| stream[index].data_type) {
-                None if to.nullable => {}
+                None if to.nullable || has_default(at) => {}
                 None => {
                     return Err(format!("table {table} needs column {}, which the stream lacks", to.name));
                 }
@@ -124,7 +143,8 @@ impl Mapping {
         let is_same =
             |(at, to): (usize, &Column)| sources[at] == Some(at) && stream[at].data_type == to.data_type;
         let identity = sources.len() == stream.len() && target.iter().enumerate().all(is_same);
-        Ok(Mapping { sources, schema: arrow_schema(target, UTC), identity })
+        let given = (0..target.len()).filter(|&at| sources[at].is_some()).collect();
+        Ok(Mapping { sources, given, schema: arrow_schema(target, UTC), identity })
     }
 
     /// Rows of the table.
@@ -199,6 +219,7 @@ pub(crate) struct ToTableOperator {
     /// True if all tuples are the one row of a table without a key.
     pub(crate) is_single_row: bool,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
+    pub(crate) rules: Option<Box<dyn RowRules>>,
     /// True if a TO_STREAM reads each tuple: the written rows are sent.
     pub(crate) emits: bool,
 }
@@ -211,15 +232,26 @@ impl ToTableOperator {
         table: &str,
         columns: Vec<Column>,
         insert: bool,
+        rules: Option<Box<dyn RowRules>>,
     ) -> Result<ToTableOperator> {
         let table = made.catalog.table(table)?;
         let invalid = |reason| Error::InvalidTopology { topology: made.topology.to_owned(), reason };
-        if !table.is_plain() {
+        if !table.is_plain() && rules.is_none() {
             return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
         }
-        let mapping = Mapping::new(table.name(), table.schema(), &columns).map_err(invalid)?;
+        let mapping = Mapping::new(&table, &columns, rules.is_some()).map_err(invalid)?;
         let (is_single_row, delete_when, emits) = (false, None, false);
-        Ok(ToTableOperator { name, table, columns, mapping, insert, is_single_row, delete_when, emits })
+        Ok(ToTableOperator {
+            name,
+            table,
+            columns,
+            mapping,
+            insert,
+            is_single_row,
+            delete_when,
+            rules,
+            emits,
+        })
     }
 
     /// Rows of the table; with their row number if all are one row.
@@ -234,6 +266,27 @@ impl ToTableOperator {
         let arrays = rows.columns().iter().cloned().chain([numbers]).collect();
         let rows = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays);
         rows.map_err(|error| self.refused(error.to_string()))
+    }
+
+    /// Returns true if rows are completed and checked.
+    pub(crate) fn has_rules(&self) -> bool {
+        self.rules.is_some() && !self.table.is_plain()
+    }
+
+    /// Rows with the defaults of the columns that are not `given`, checked.
+    pub(crate) fn completed(&mut self, given: &[usize], rows: RecordBatch) -> Result<RecordBatch> {
+        match &mut self.rules {
+            Some(rules) if rows.num_rows() > 0 && !self.table.is_plain() => rules.complete(given, &rows),
+            _ => Ok(rows),
+        }
+    }
+
+    /// Rows of tuples, complete.
+    fn completed_tuples(&mut self, rows: RecordBatch) -> Result<RecordBatch> {
+        let given = std::mem::take(&mut self.mapping.given);
+        let completed = self.completed(&given, rows);
+        self.mapping.given = given;
+        completed
     }
 
     fn write(&self, context: &Context<'_>, rows: &RecordBatch) -> Result<()> {
@@ -353,6 +406,7 @@ impl Operator for ToTableOperator {
                 let deletes = vec![true; old.num_rows()];
                 self.write_changes(context, old, deletes, output)?;
             }
+            let new = self.completed_tuples(new)?;
             return self.write_changes(context, new, Vec::new(), output);
         }
         let deletes: Vec<bool> = match &mut self.delete_when {
@@ -366,7 +420,16 @@ impl Operator for ToTableOperator {
                 deletes.iter().map(|delete| delete == Some(true)).collect()
             }
         };
+        let rows = self.completed_tuples(rows)?;
         self.write_changes(context, rows, deletes, output)
+    }
+
+    fn sealed(&mut self) {
+        self.rules.iter_mut().for_each(|rules| rules.end_transaction());
+    }
+
+    fn aborted(&mut self) {
+        self.sealed();
     }
 
     fn commit(&mut self, context: &Context<'_>, _output: &mut Output) -> Result<()> {
@@ -376,10 +439,12 @@ impl Operator for ToTableOperator {
     fn redefined(&mut self) -> Result<()> {
         let table = current_of(&self.name, &self.table, |_, _| true)?;
         let refused = |reason| Error::Tuple { operator: self.name.clone(), reason };
-        if !table.is_plain() {
-            return Err(refused(HAS_RULES.to_owned()));
+        match &mut self.rules {
+            Some(rules) => rules.redefined(&table),
+            None if table.is_plain() => {}
+            None => return Err(refused(HAS_RULES.to_owned())),
         }
-        self.mapping = Mapping::new(table.name(), table.schema(), &self.columns).map_err(refused)?;
+        self.mapping = Mapping::new(&table, &self.columns, self.rules.is_some()).map_err(refused)?;
         self.table = table;
         Ok(())
     }

@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod change;
 mod change_logs;
+mod conflicts;
 mod dependents;
 mod elf;
 mod entry;

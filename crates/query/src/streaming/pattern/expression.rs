@@ -13,7 +13,9 @@ use datafusion::common::DFSchema;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::AggregateFunction as AggregateCall;
 use datafusion::logical_expr::{Expr, ExprSchemable};
-use entresol_streams::{AggregateFunction, Expression, MatchExpression, NavigatedRows, PatternExpression};
+use entresol_streams::{
+    AggregateFunction, Expression, MatchExpression, NavigatedRows, PatternExpression, Reason,
+};
 use entresol_tables::{Column, arrow_type};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -86,12 +88,12 @@ impl DataFusionRead {
         Ok(DataFusionRead { aggregate: Some(aggregate), value })
     }
 
-    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, Reason> {
         let Some(aggregate) = &mut self.aggregate else { return self.value.evaluate(&navigated.rows) };
         let result = aggregate.evaluate(navigated)?;
         let field = Field::new("result", result.data_type().clone(), true);
         let batch = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![result]);
-        self.value.evaluate(&batch.map_err(|error| error.to_string())?)
+        self.value.evaluate(&batch.map_err(Error::from)?)
     }
 }
 
@@ -120,7 +122,7 @@ impl DataFusionAggregate {
     }
 
     /// Results of each match.
-    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, navigated: &NavigatedRows) -> Result<ArrayRef, Reason> {
         let arguments = self.arguments.iter_mut().map(|argument| argument.evaluate(&navigated.rows));
         let arguments = arguments.collect::<Result<Vec<_>, _>>()?;
         let (mut results, mut begin) = (Vec::with_capacity(navigated.ends.len()), 0);
@@ -136,16 +138,16 @@ impl DataFusionAggregate {
             return Ok(new_empty_array(&self.result));
         }
         let results: Vec<_> = results.iter().map(|result| result.as_ref()).collect();
-        concat(&results).map_err(|error| error.to_string())
+        Ok(concat(&results).map_err(Error::from)?)
     }
 }
 
 impl MatchExpression for DataFusionExpression {
-    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String> {
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, Reason> {
         let reads = self.reads.iter_mut().zip(navigated).map(|(read, rows)| read.evaluate(rows));
         let columns = reads.collect::<Result<Vec<_>, _>>()?;
         let options = RecordBatchOptions::new().with_row_count(Some(matches));
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
-        self.expression.evaluate(&batch.map_err(|error| error.to_string())?)
+        self.expression.evaluate(&batch.map_err(Error::from)?)
     }
 }

@@ -24,6 +24,7 @@ use crate::BATCH_TUPLES;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::expression::Reason;
 use crate::operators::pattern::automaton::{Automaton, Target};
 use crate::operators::pattern::buffer::{PartitionKey, PatternBuffer};
 use crate::operators::pattern::match_numbers::MatchNumbers;
@@ -407,7 +408,7 @@ fn evaluate(
     expression: &mut PatternExpression,
     found: &[&FoundRows],
 ) -> Result<ArrayRef> {
-    let failed = |reason: String| Error::Tuple { operator: operator.to_owned(), reason };
+    let failed = |reason: Reason| Error::Computation { operator: operator.to_owned(), reason };
     let mut navigated = Vec::with_capacity(expression.navigations.len());
     for (at, navigation) in expression.navigations.iter().enumerate() {
         let rows = found.iter().flat_map(|of_match| of_match[at].iter());
@@ -431,7 +432,7 @@ fn evaluate(
                 .collect();
             batch = nullable(&batch)
                 .and_then(|batch| take_record_batch(&batch, &places))
-                .map_err(|error| failed(error.to_string()))?;
+                .map_err(|error| failed(error.to_string().into()))?;
         }
         navigated.push(NavigatedRows { rows: batch, ends });
     }
@@ -439,7 +440,7 @@ fn evaluate(
     if values.len() == found.len() {
         return Ok(values);
     }
-    Err(failed(format!("an expression has {} values for {} matches", values.len(), found.len())))
+    Err(failed(format!("an expression has {} values for {} matches", values.len(), found.len()).into()))
 }
 
 /// Batch whose columns may have NULL.

@@ -1,6 +1,7 @@
 //! Paths: the rows of a match that is being formed, with their variables; and what conditions and measures read of them.
 
 use crate::event_time::EventTime;
+use crate::expression::Reason;
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_row::OwnedRow;
 use std::sync::Arc;
@@ -81,7 +82,7 @@ pub struct NavigatedRows {
 /// Expression over rows of matches.
 pub trait MatchExpression: Send + 'static {
     /// Evaluates it for several matches: a value for each, from the rows that each of its navigations has found.
-    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, String>;
+    fn evaluate(&mut self, matches: usize, navigated: &[NavigatedRows]) -> Result<ArrayRef, Reason>;
 }
 
 /// Condition or measure: the rows that it reads, and how its value comes from them.

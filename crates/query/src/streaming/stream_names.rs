@@ -1,0 +1,35 @@
+//! Names of the streams of a topology: each is of one thing that a step could read.
+//!
+//! They are checked when steps are given to a topology, and not when it is started again: what was stored goes on.
+
+use crate::ddl::stored_topologies;
+use crate::error::{Error, Result};
+use crate::parser::own::streaming::CreateTopology;
+use crate::streaming::steps::names_of;
+use entresol_tables::Catalog;
+
+/// Refuses two streams of one name, and a stream with the name of a source or of a stream of no topology.
+pub(crate) fn check_stream_names(catalog: &Catalog, create: &CreateTopology) -> Result<()> {
+    let mut streams: Vec<String> = Vec::new();
+    for name in create.steps.iter().filter_map(|tokens| names_of(tokens).0) {
+        if streams.contains(&name) {
+            let message =
+                format!("stream \"{name}\" of topology \"{}\" specified more than once", create.name);
+            return Err(Error::coded("42712", message));
+        }
+        let taken = if stored_topologies::source(catalog, &name)?.is_some() {
+            Some("source")
+        } else {
+            stored_topologies::stream(catalog, &name)?.map(|_| "stream of no topology")
+        };
+        if let Some(taken) = taken {
+            let message = format!(
+                "stream \"{name}\" of topology \"{}\" has the name of a {taken}, which its steps could read: take another name",
+                create.name
+            );
+            return Err(Error::coded("42710", message));
+        }
+        streams.push(name);
+    }
+    Ok(())
+}
