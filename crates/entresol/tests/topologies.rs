@@ -40,6 +40,8 @@ mod joins;
 mod large_states;
 #[path = "topologies/lifetimes.rs"]
 mod lifetimes;
+#[path = "topologies/lists.rs"]
+mod lists;
 #[path = "topologies/materialized_streams.rs"]
 mod materialized_streams;
 #[path = "topologies/nexmark.rs"]
@@ -716,7 +718,7 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 24);
+    assert_eq!(examples.len(), 25);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();

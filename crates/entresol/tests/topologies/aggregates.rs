@@ -100,7 +100,7 @@ fn what_has_no_column_or_no_order_is_refused() {
         .unwrap();
     for (aggregate, expected) in [
         ("array_agg(n)", "type List(Int32) does not fit VARCHAR"),
-        ("string_agg(n::varchar, ',' ORDER BY n)", "ORDER BY in string_agg of a stream"),
+        ("nth_value(n, 1 ORDER BY n)::varchar", "ORDER BY in nth_value of a stream"),
     ] {
         let create = format!(
             "CREATE TOPOLOGY x AS (INSERT INTO result SELECT window_start, {aggregate}

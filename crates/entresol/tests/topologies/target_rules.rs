@@ -25,7 +25,7 @@ const TABLE: &str = "(number BIGINT GENERATED ALWAYS AS IDENTITY, serial SERIAL,
 fn columns_without_values_get_their_defaults() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("lines.csv");
-    append(&path, &format!("id,n,name\n{}", lines(0..1000)));
+    append(&path, "id,n,name\n");
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     source(&mut session, &path);
@@ -38,7 +38,12 @@ fn columns_without_values_get_their_defaults() {
                  INSERT INTO by_topology (id, n) SELECT id, n FROM line)",
         )
         .unwrap();
+    // Times are of transactions, not of the start of the topology.
+    session.execute("CREATE TABLE started AS SELECT now() AS at").unwrap();
+    append(&path, &lines(0..1000));
     wait_for(&mut session, "SELECT count(*) FROM by_topology", "1000");
+    let is_later = "SELECT (SELECT min(at) FROM by_topology) > (SELECT at FROM started)";
+    assert_eq!(rows(&mut session, is_later), [["true"]]);
     session.execute("INSERT INTO by_insert (id, n) SELECT id, n FROM lines ORDER BY id").unwrap();
     // The file is read in order, so the numbers are the same, too.
     let columns = "number, serial, id, n, state, price";

@@ -11,7 +11,7 @@ mod wording;
 
 use datafusion::error::DataFusionError;
 
-pub(crate) use self::of_operators::{as_stream_error, operator_sqlstate};
+pub(crate) use self::of_operators::{as_stream_error, operator_sqlstate, topology_error};
 pub use self::sqlstates::{tables_sqlstate, transactions_sqlstate};
 pub(crate) use self::wording::unsupported;
 

@@ -37,6 +37,14 @@ impl From<Error> for Reason {
     }
 }
 
+/// Message of an error that ended a topology, with its SQLSTATE.
+pub(crate) fn topology_error(error: &StreamError) -> String {
+    match (error, operator_sqlstate(error)) {
+        (StreamError::InStep(_), _) | (_, None) => error.to_string(),
+        (error, Some(code)) => format!("{error} (SQLSTATE {code})"),
+    }
+}
+
 /// SQLSTATE of an error of an operator.
 pub(crate) fn operator_sqlstate(error: &StreamError) -> Option<&'static str> {
     match error.cause() {

@@ -1,6 +1,6 @@
 //! The topologies of a database while it is open: those that run, and what became of the others.
 
-use crate::error::Error;
+use crate::error::{Error, topology_error};
 use crate::session::materialized::MaintainedView;
 use entresol_streams::{Latencies, OperatorProgress, Progress, ProgressSnapshot, Running, Topology};
 use parking_lot::Mutex;
@@ -108,7 +108,7 @@ impl Entry {
         if let State::Running(running) = std::mem::replace(&mut self.state, State::Ended)
             && let Err(error) = running.join()
         {
-            self.state = State::Failed(error.to_string());
+            self.state = State::Failed(topology_error(&error));
         }
     }
 }
@@ -189,7 +189,7 @@ impl Topologies {
         let State::Running(running) = std::mem::replace(&mut entry.state, State::Paused) else { return };
         running.stop();
         drop(entries);
-        let failed = running.join().err().map(|error| error.to_string());
+        let failed = running.join().err().map(|error| topology_error(&error));
         if let (Some(error), Some(entry)) = (failed, self.entries.lock().get_mut(name)) {
             entry.state = State::Failed(error);
         }

@@ -1,18 +1,18 @@
 //! Aggregate functions of DataFusion as aggregates of streams: any of them, with DISTINCT, FILTER and, where the order
 //! of rows counts by itself, ORDER BY.
 //!
+//! Results that are lists are columns of streams in an encoded form ([`super::lists`]).
+//!
 //! Each group has an accumulator of the function. Its state is stored in columns of the state table: a value of a type
 //! that tables have as it is, another (lists, binary values) as base64 of Arrow's row format.
 
 use crate::error::{Error, Result};
 use crate::postgres::types::column_type;
 use crate::streaming::expressions::Columns;
-use base64::Engine;
-use base64::engine::general_purpose::STANDARD;
+use crate::streaming::lists::{decoded, encoded};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
 use datafusion::arrow::compute::{CastOptions, SortOptions, cast_with_options, filter};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema};
-use datafusion::arrow::row::{RowConverter, SortField};
 use datafusion::common::ScalarValue;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::expr::{AggregateFunctionParams, NullTreatment};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 
 const UTC: &str = "UTC";
 /// Functions whose result depends on an order of rows that each accumulator keeps by itself.
-const ORDERED: [&str; 2] = ["first_value", "last_value"];
+const ORDERED: [&str; 4] = ["array_agg", "first_value", "last_value", "string_agg"];
 
 /// Value that a function reads.
 enum Argument {
@@ -42,7 +42,7 @@ pub(crate) struct DataFusionFunction {
     arguments: Vec<(ArrowType, Option<ScalarValue>)>,
     /// True if the last column says which rows count.
     is_filtered: bool,
-    result: DataType,
+    result: StateColumn,
     state: Vec<StateColumn>,
 }
 
@@ -67,7 +67,7 @@ pub(crate) fn datafusion_function(
     function: &Arc<AggregateUDF>,
     called: &AggregateFunctionParams,
     columns: &Columns<'_>,
-    result: DataType,
+    result: &ArrowType,
 ) -> Result<(DataFusionFunction, Vec<Expr>)> {
     let name = function.name().to_owned();
     if !called.order_by.is_empty() && !ORDERED.contains(&name.as_str()) {
@@ -90,9 +90,10 @@ pub(crate) fn datafusion_function(
             }
         };
         let named = format!("argument_{at}");
-        physical.push(match &literal {
-            Some(value) => Arc::new(Literal::new(value.clone())),
-            None => Arc::new(PhysicalColumn::new(&named, at)),
+        physical.push(match (&literal, place_of_order(called, at)) {
+            (Some(value), _) => Arc::new(Literal::new(value.clone())),
+            (None, Some(place)) => Arc::new(PhysicalColumn::new(&format!("argument_{place}"), place)),
+            (None, None) => Arc::new(PhysicalColumn::new(&named, at)),
         });
         fields.push(Field::new(named, data_type.clone(), true));
         arguments.push((data_type, literal));
@@ -119,7 +120,14 @@ pub(crate) fn datafusion_function(
     let condition = called.filter.as_ref().map(|filter| filter.as_ref().clone()).or(all);
     let is_filtered = condition.is_some();
     exprs.extend(condition);
+    let result = StateColumn::new(0, Arc::new(Field::new(&name, result.clone(), true)));
     Ok((DataFusionFunction { function: built, arguments, is_filtered, result, state }, exprs))
+}
+
+/// Argument that an expression of ORDER BY is, by their places among all: DISTINCT asks for the same one.
+fn place_of_order(called: &AggregateFunctionParams, at: usize) -> Option<usize> {
+    let ordered = &called.order_by.get(at.checked_sub(called.args.len())?)?.expr;
+    called.args.iter().position(|argument| argument == ordered)
 }
 
 impl StateColumn {
@@ -139,8 +147,7 @@ impl StateColumn {
         if !self.is_encoded {
             return cast(&array, &arrow_type(self.column.data_type, UTC));
         }
-        let rows = self.converter()?.convert_columns(&[cast(&array, self.field.data_type())?])?;
-        Ok(Arc::new(StringArray::from(vec![STANDARD.encode(rows.row(0).data())])))
+        Ok(Arc::new(StringArray::from(vec![encoded(&cast(&array, self.field.data_type())?)?])))
     }
 
     /// Value of a stored form.
@@ -149,17 +156,9 @@ impl StateColumn {
             return cast(stored, self.field.data_type());
         }
         let texts = stored.as_string_opt::<i32>();
-        let bytes =
-            texts.filter(|texts| texts.is_valid(0)).and_then(|texts| STANDARD.decode(texts.value(0)).ok());
+        let text = texts.filter(|texts| texts.is_valid(0)).map_or("", |texts| texts.value(0));
         let malformed = || DataFusionError::Execution(format!("{} is no state", self.column.name));
-        let bytes = bytes.ok_or_else(malformed)?;
-        let converter = self.converter()?;
-        let parser = converter.parser();
-        Ok(converter.convert_rows([parser.parse(&bytes)])?.swap_remove(0))
-    }
-
-    fn converter(&self) -> Result<RowConverter, DataFusionError> {
-        Ok(RowConverter::new(vec![SortField::new(self.field.data_type().clone())])?)
+        decoded(text, self.field.data_type())?.ok_or_else(malformed)
     }
 }
 
@@ -192,7 +191,7 @@ pub(crate) struct SharedFunction(pub(crate) Arc<DataFusionFunction>);
 
 impl AggregateFunction for SharedFunction {
     fn result_type(&self) -> DataType {
-        self.0.result
+        self.0.result.column.data_type
     }
 
     fn state_columns(&self) -> Vec<Column> {
@@ -254,7 +253,7 @@ impl DataFusionGroup {
     }
 
     fn try_result(&mut self) -> Result<ArrayRef, DataFusionError> {
-        cast(&self.accumulator.evaluate()?.to_array()?, &arrow_type(self.function.0.result, UTC))
+        self.function.0.result.store(&self.accumulator.evaluate()?)
     }
 }
 

@@ -7,6 +7,7 @@ use crate::planner::rules::correlated::PER_ROW;
 use crate::postgres::overflow::checked;
 use crate::postgres::time_zones::Zone;
 use crate::streaming::bound_plans::reads_stream;
+use crate::streaming::lists::{is_list, list_of};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::compute::{CastOptions, cast_with_options};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -100,6 +101,9 @@ impl Columns<'_> {
             return Ok(Transformed::no(expr));
         }
         let planned = planned.clone();
+        if is_list(&planned) {
+            return Ok(Transformed::yes(list_of(expr, planned)));
+        }
         Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), planned))))
     }
 }

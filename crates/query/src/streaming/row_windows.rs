@@ -196,7 +196,8 @@ impl Translator<'_> {
             order_by: Vec::new(),
             null_treatment: called.params.null_treatment,
         };
-        let (function, read) = datafusion_function(function, &params, columns, data_type)?;
+        let (function, read) =
+            datafusion_function(function, &params, columns, &arrow_type(data_type, "UTC"))?;
         let frame = frame_of(&called.params.window_frame)?;
         if frame.start == FrameBound::Unbounded && function.holds_values() {
             return Err(Error::unsupported(format!(

@@ -22,6 +22,7 @@ use crate::streaming::conditions::ChangedRows;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
 use crate::streaming::late::{LateClauses, take_clauses};
+use crate::streaming::lists::is_list;
 use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
@@ -529,7 +530,8 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
     for field in plan.schema().fields() {
         let data_type = column_type(field.data_type()).ok_or_else(|| {
             let (column, found) = (field.name(), field.data_type());
-            Error::unsupported(format!("column \"{column}\" of stream \"{name}\" of type {found}"))
+            let why = if is_list(found) { ": make a value of the list, as array_to_string does" } else { "" };
+            Error::unsupported(format!("column \"{column}\" of stream \"{name}\" of type {found}{why}"))
         })?;
         if columns.iter().any(|column| column.name == *field.name()) {
             let message =

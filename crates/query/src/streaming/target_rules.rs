@@ -44,6 +44,8 @@ impl TargetRules {
             check_defaults(table, given)?;
             rules.completion(given)?;
         }
+        // The time of those is that of now, before any transaction.
+        rules.end_transaction();
         Ok(rules)
     }
 

@@ -10,10 +10,11 @@ use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::Columns;
 use crate::streaming::late::LateClauses;
+use crate::streaming::lists::is_list;
 use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
-use datafusion::arrow::datatypes::{Decimal128Type, Int64Type};
+use datafusion::arrow::datatypes::{DataType as ArrowType, Decimal128Type, Int64Type};
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Case};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, AggregateUDF, Expr, lit};
@@ -382,6 +383,7 @@ impl Translator<'_> {
         use datafusion::logical_expr::ExprSchemable;
         let result = expr.get_type(columns.planned)?;
         let data_type = column_type(&result)
+            .or_else(|| is_list(&result).then_some(DataType::Varchar))
             .ok_or_else(|| Error::unsupported(format!("{expr} of type {result} in a stream")))?;
         let inner = unaliased(expr);
         let Expr::AggregateFunction(AggregateFunction { func, params }) = inner else {
@@ -390,7 +392,7 @@ impl Translator<'_> {
         let name = func.name().to_owned();
         let is_built_in = matches!(name.as_str(), "count" | "sum" | "min" | "max" | "avg");
         if !is_built_in || params.distinct || !params.order_by.is_empty() || params.args.len() > 1 {
-            return self.datafusion_results(func, params, data_type, columns, read, names);
+            return self.datafusion_results(func, params, (data_type, &result), columns, read, names);
         }
         let argument = match (params.args.as_slice(), &params.filter) {
             ([], None) => None,
@@ -436,12 +438,12 @@ impl Translator<'_> {
         &self,
         function: &Arc<AggregateUDF>,
         called: &AggregateFunctionParams,
-        data_type: DataType,
+        (data_type, result): (DataType, &ArrowType),
         columns: &Columns<'_>,
         read: &mut Vec<ComputedColumn>,
         names: &mut Vec<String>,
     ) -> Result<Results> {
-        let (function, arguments) = datafusion_function(function, called, columns, data_type)?;
+        let (function, arguments) = datafusion_function(function, called, columns, result)?;
         let mut of: Vec<String> = Vec::with_capacity(arguments.len());
         for argument in &arguments {
             let name = free_name(&name_of(argument, "value"), read);

@@ -169,7 +169,8 @@ impl Executor {
         if let Err(error) =
             self.open().and_then(|()| self.run_until(stop)).and_then(|()| self.acknowledge_all())
         {
-            tracing::error!(topology = self.topology, %error, "topology failed");
+            let sqlstate = (self.settings.sqlstates)(&error);
+            tracing::error!(topology = self.topology, %error, sqlstate, "topology failed");
             self.end_with_error();
             return Err(error);
         }

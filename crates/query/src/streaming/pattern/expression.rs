@@ -109,7 +109,7 @@ impl DataFusionAggregate {
         let Expr::AggregateFunction(AggregateCall { func, params }) = inner else {
             return Err(Error::unsupported(format!("{expr} in MATCH_RECOGNIZE of a step")));
         };
-        let (function, arguments) = datafusion_function(func, params, rows, data_type)?;
+        let (function, arguments) = datafusion_function(func, params, rows, &found)?;
         let arguments = arguments.iter().map(|argument| {
             let wanted = argument.get_type(rows.planned)?;
             rows.expression(state, argument, &wanted)
