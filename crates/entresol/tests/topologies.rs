@@ -716,9 +716,10 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
 #[test]
 fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
-    let examples: Vec<&str> =
+    let mut examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
     assert_eq!(examples.len(), 25);
+    let (window_chain, target_with_rules) = (examples.remove(7), examples.remove(14));
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -742,6 +743,10 @@ fn the_introduction_runs() {
     session.execute(examples[5]).unwrap();
     wait_for(&mut session, "SELECT position FROM entresol.sources WHERE name = 'ticks'", "100");
     session.execute(examples[6]).unwrap();
+    session.execute(window_chain).unwrap();
+    wait_for_end(&mut session, "hours_of_minutes");
+    let hours = "SELECT count(*), min(latest_minute - hour) >= INTERVAL '0 minutes' FROM hour_of_meter";
+    assert_eq!(rows(&mut session, hours), [["240", "true"]]);
     session.execute(examples[7]).unwrap();
     wait_for_end(&mut session, "stays");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM stay")[0], ["20000"]);
@@ -775,6 +780,10 @@ fn the_introduction_runs() {
     session.execute(examples[14]).unwrap();
     wait_for_end(&mut session, "counting");
     assert_eq!(rows(&mut session, "SELECT count(*), sum(readings)::bigint FROM seen"), [["40", "20000"]]);
+    session.execute(target_with_rules).unwrap();
+    wait_for_end(&mut session, "alerting");
+    let alerts = "SELECT count(*) > 0, count(*) = max(number), min(state), min(kw) > 99 FROM alert";
+    assert_eq!(rows(&mut session, alerts), [["true", "true", "open", "true"]]);
     later_examples_run(&mut session, &examples);
 }
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub struct Reason {
     /// SQLSTATE, if the expression knows it.
     pub sqlstate: Option<&'static str>,
-    /// Text.
+    /// Message, without the names of operator and tuple.
     pub message: String,
 }
 

@@ -156,9 +156,9 @@ impl StateColumn {
             return cast(stored, self.field.data_type());
         }
         let texts = stored.as_string_opt::<i32>();
-        let text = texts.filter(|texts| texts.is_valid(0)).map_or("", |texts| texts.value(0));
+        let value = texts.filter(|texts| texts.is_valid(0)).map_or("", |texts| texts.value(0));
         let malformed = || DataFusionError::Execution(format!("{} is no state", self.column.name));
-        decoded(text, self.field.data_type())?.ok_or_else(malformed)
+        decoded(value, self.field.data_type())?.ok_or_else(malformed)
     }
 }
 

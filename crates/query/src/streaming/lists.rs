@@ -33,9 +33,9 @@ pub(crate) fn encoded(value: &ArrayRef) -> DFResult<String> {
     Ok(STANDARD.encode(rows.row(0).data()))
 }
 
-/// Array of the value of a text; none if it is of no value of the type.
-pub(crate) fn decoded(text: &str, data_type: &ArrowType) -> DFResult<Option<ArrayRef>> {
-    let Ok(bytes) = STANDARD.decode(text) else { return Ok(None) };
+/// Array of the value of a string; none if it is of no value of the type.
+pub(crate) fn decoded(string: &str, data_type: &ArrowType) -> DFResult<Option<ArrayRef>> {
+    let Ok(bytes) = STANDARD.decode(string) else { return Ok(None) };
     let converter = converter(data_type)?;
     let parser = converter.parser();
     Ok(converter.convert_rows([parser.parse(&bytes)])?.pop())
@@ -52,7 +52,7 @@ pub(crate) fn list_of(column: Expr, data_type: ArrowType) -> Expr {
     Expr::ScalarFunction(ScalarFunction::new_udf(Arc::new(function), vec![column]))
 }
 
-/// Function of the list that a text encodes.
+/// Function of the list that a string encodes.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct DecodedList {
     signature: Signature,
@@ -73,10 +73,10 @@ impl ScalarUDFImpl for DecodedList {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
-        let texts = arguments.args[0].to_array(arguments.number_rows)?;
-        let lists = texts.as_string::<i32>().iter().map(|text| match text {
+        let strings = arguments.args[0].to_array(arguments.number_rows)?;
+        let lists = strings.as_string::<i32>().iter().map(|string| match string {
             None => Ok(new_null_array(&self.data_type, 1)),
-            Some(text) => decoded(text, &self.data_type)?
+            Some(string) => decoded(string, &self.data_type)?
                 .ok_or_else(|| DataFusionError::Execution("a column encodes no list".to_owned())),
         });
         let lists = lists.collect::<DFResult<Vec<ArrayRef>>>()?;

@@ -89,7 +89,7 @@ pub(crate) fn in_parts(
     Ok(())
 }
 
-/// Values of a tuple as a text of so many bytes at most, with the names of their columns.
+/// Values of a tuple in so many bytes at most, with the names of their columns.
 pub(crate) fn record(tuple: &Batch, bytes_max: usize) -> Result<String> {
     let rows = tuple.rows();
     let mut text = String::new();
