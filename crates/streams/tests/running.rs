@@ -55,6 +55,29 @@ fn count_meters(catalog: &Arc<Catalog>, meters: impl Fn(u64) -> Option<i32> + Se
     topology.build().unwrap().run().unwrap()
 }
 
+/// The result of an aggregate of all tuples is one row of a table without a key, over runs; a table with one is refused.
+#[test]
+fn a_single_row_takes_the_place_of_the_one_before() {
+    let catalog = volatile();
+    let count = |up_to: u64, target: &str| {
+        let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(100));
+        let tuples = move |n: u64| (n < up_to).then(|| reading(1, n as i64, n as f64));
+        let readings = topology.source("s", GeneratorSource::new(reading_columns(), tuples));
+        let all = readings.running(groups(Vec::new(), vec![Aggregate::count()], "all_readings"));
+        all.to_table(ToTable::single_row(target));
+        topology.build().map(|topology| topology.run().unwrap())
+    };
+    for up_to in [1000, 2500] {
+        count(up_to, "total").unwrap();
+        let found: Vec<Value> = rows(&catalog, "total").iter().map(|row| row[0].clone()).collect();
+        assert_eq!(found, [Value::BigInt(up_to as i64)]);
+    }
+    let keyed = Schema::new(vec![Column::new("count", DataType::BigInt)], &["count"]).unwrap();
+    catalog.create_table("keyed", keyed, TableOptions::default()).unwrap();
+    let refused = count(10, "keyed").unwrap_err().to_string();
+    assert!(refused.contains("table keyed has a key"), "{refused}");
+}
+
 /// The first leaf of an index may have only keys of deleted rows: a batch of a scan has no row then, and others follow.
 #[test]
 fn groups_behind_deleted_keys_go_on() {
