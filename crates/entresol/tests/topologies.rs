@@ -718,8 +718,9 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let mut examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 25);
-    let (window_chain, target_with_rules) = (examples.remove(7), examples.remove(14));
+    assert_eq!(examples.len(), 27);
+    let (window_chain, windows_of_tables) = (examples.remove(7), examples.remove(8));
+    let target_with_rules = examples.remove(15);
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -750,6 +751,7 @@ fn the_introduction_runs() {
     session.execute(examples[7]).unwrap();
     wait_for_end(&mut session, "stays");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM stay")[0], ["20000"]);
+    session.execute(windows_of_tables).unwrap();
     session.execute(examples[8]).unwrap();
     wait_for_end(&mut session, "minutes");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM minute")[0], ["20000"]);
