@@ -240,6 +240,7 @@ impl Error {
                 error.is_retryable()
             }
             Error::Query { is_retriable, .. } => *is_retriable,
+            Error::Contended { error, .. } => error.is_retriable(),
             _ => false,
         }
     }

@@ -349,7 +349,11 @@ fn a_transaction_that_is_always_overtaken_ends_with_the_conflict() {
         other.table("counters").unwrap().upsert(&tx, &[Value::Int(0), Value::BigInt(7)]).unwrap();
         tx.commit(Durability::Sync).unwrap();
     });
-    assert!(running.join().unwrap_err().is_retriable());
+    let error = running.join().unwrap_err();
+    assert!(error.is_retriable());
+    let expected =
+        "could not serialize access: table \"counters\", key (k = 0): another transaction was first";
+    assert!(error.to_string().starts_with(expected), "{error}");
     assert_eq!(rows(&catalog, "counters")[0][1], Value::BigInt(7));
     assert!(rows(&catalog, "streams_positions").is_empty());
 }
