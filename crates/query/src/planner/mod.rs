@@ -33,6 +33,7 @@ pub(crate) mod slices;
 pub(crate) mod star;
 pub(crate) mod time_travel;
 pub(crate) mod translation;
+pub(crate) mod turns;
 pub(crate) mod views;
 pub(crate) mod windows;
 pub(crate) mod wrapped_expr;

@@ -1,6 +1,6 @@
 //! Turns of the loops of a star join, which compute for long without asking an input for rows.
 
-use crate::planner::yielding::TURN_MAX;
+use crate::planner::turns::TURN_MAX;
 use std::time::Instant;
 
 /// Time since a loop last let others compute.
