@@ -87,7 +87,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         if let Some(query) = found.and_then(|named| named.query) {
             return Ok(query.into());
         }
-        Ok(oid.map(|oid| super::rows::materialized::query_of(view, oid)).transpose()?.flatten().into())
+        Ok(oid.and_then(|oid| super::rows::materialized::query_of(view, oid)).into())
     }),
     nothing("pg_get_ruledef", 1..=2, "text"),
     nothing("pg_get_triggerdef", 1..=2, "text"),

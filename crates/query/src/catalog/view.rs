@@ -48,6 +48,7 @@ impl Source {
             transaction: self.current.get(&self.catalog)?,
             variables: Arc::clone(&self.variables),
             sessions: self.sessions.clone(),
+            topologies: self.topologies.clone(),
             views: Arc::clone(&self.views),
             registry: self.registry,
         })
@@ -62,6 +63,7 @@ pub(crate) struct View {
     transaction: Arc<Transaction>,
     pub(crate) variables: Arc<SessionVariables>,
     pub(crate) sessions: Sessions,
+    pub(crate) topologies: Topologies,
     /// Plans the views.
     pub(crate) views: Arc<OnceLock<Arc<dyn PlannedRelations>>>,
     pub(crate) registry: &'static Registry,

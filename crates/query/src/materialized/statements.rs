@@ -16,10 +16,10 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
     GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_of, query_view, state_owner_of, state_table,
+    streamed_by,
 };
 use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
-use crate::streaming::view_topologies;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
@@ -41,7 +41,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
 pub(crate) async fn refresh(session: &SessionCore, name: &str) -> Result<StatementResult> {
     let _changing = session.options.materialized.changing().await;
     check_view(session, name)?;
-    view_topologies::check_refreshed(&session.catalog, name)?;
+    check_refreshed(&session.catalog, name)?;
     refresh_view(session, name).await?;
     Ok(StatementResult::Done { verb: "REFRESH MATERIALIZED VIEW" })
 }
@@ -57,6 +57,17 @@ pub(crate) fn check_view(session: &SessionCore, name: &str) -> Result<()> {
             Err(Error::coded("42809", format!("\"{name}\" is not a materialized view")))
         }
         None => Err(Error::coded("42P01", format!("materialized view \"{name}\" does not exist"))),
+    }
+}
+
+/// Refuses REFRESH of a view over streams.
+fn check_refreshed(catalog: &Catalog, name: &str) -> Result<()> {
+    match catalog.table(name) {
+        Ok(table) if streamed_by(&table).is_some() => Err(Error::unsupported(format!(
+            "REFRESH of materialized view \"{name}\", which reads a stream: the rows that have passed are not stored, and its topology \
+             keeps it up to date"
+        ))),
+        _ => Ok(()),
     }
 }
 

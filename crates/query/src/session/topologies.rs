@@ -45,8 +45,8 @@ pub(crate) struct UsedRelations {
     pub(crate) planned: Vec<String>,
     /// Target outside of the database, if it is a sink.
     pub(crate) sink: Option<String>,
-    /// True if it is a materialized view, whose table it writes.
-    pub(crate) is_view: bool,
+    /// Query of the materialized view that it is, whose table it writes.
+    pub(crate) view: Option<String>,
 }
 
 impl UsedRelations {
@@ -231,7 +231,12 @@ impl Topologies {
 
     /// Returns true if one of this name is a materialized view over streams.
     pub(crate) fn is_view(&self, name: &str) -> bool {
-        self.entries.lock().get(name).is_some_and(|entry| entry.relations.is_view)
+        self.entries.lock().get(name).is_some_and(|entry| entry.relations.view.is_some())
+    }
+
+    /// Query of the materialized view over streams of this name.
+    pub(crate) fn view_query(&self, name: &str) -> Option<String> {
+        self.entries.lock().get(name).and_then(|entry| entry.relations.view.clone())
     }
 
     /// Returns true if one of this name ended with an error, or could not start.

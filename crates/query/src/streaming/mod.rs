@@ -57,5 +57,7 @@ pub(crate) mod stream_names;
 pub(crate) mod stream_views;
 pub(crate) mod target_rules;
 pub(crate) mod utc;
+pub(crate) mod view_tables;
+mod view_targets;
 pub(crate) mod view_topologies;
 pub(crate) mod windows;

@@ -16,7 +16,6 @@ use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_r
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::target_rules::TargetRules;
-use crate::streaming::view_topologies;
 use crate::streaming::windows::{Windows, assign_windows, open_sessions, rename_edges};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -152,7 +151,7 @@ pub(crate) fn translate(
         }
     }
     if planned.state_ttl.is_some() && !translator.is_ttl_used {
-        let noun = if view_topologies::is_view(planned) { "materialized view" } else { "topology" };
+        let noun = if planned.is_view() { "materialized view" } else { "topology" };
         return Err(unused_ttl(&format!("{noun} \"{topology}\"")));
     }
     let Translator { states, edges, queries, view, .. } = translator;
@@ -208,7 +207,7 @@ impl<'t> Translator<'t> {
             }
             (Target::View(table), Some(flow)) => {
                 if let Some(table) = table {
-                    view_topologies::write(self, &flow, table)?;
+                    self.write_view(&flow, table)?;
                 }
                 self.view = flow.replaced;
             }

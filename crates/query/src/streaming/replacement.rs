@@ -18,7 +18,7 @@ use crate::streaming::options_text::word_at;
 use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps;
 use crate::streaming::stream_names::check_stream_names;
-use crate::streaming::view_topologies;
+use crate::streaming::view_targets;
 use std::sync::Arc;
 
 /// Statement of a topology with the steps of an ALTER TOPOLOGY name AS (steps).
@@ -60,7 +60,7 @@ pub(crate) async fn replace(
     let create = parse(&text)?;
     let planned = steps::plan(session, &create).await?;
     let relations = relations_of(&create, &planned);
-    view_topologies::check_written(&session.catalog, &create, &relations)?;
+    view_targets::check_written(&session.catalog, &create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
     let before = entresol_streams::state_tables(&catalog, &create.name);

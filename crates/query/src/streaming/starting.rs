@@ -23,11 +23,12 @@ use crate::streaming::boundaries;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, TranslatedSteps, translate};
 use crate::streaming::options::StreamOptions;
+use crate::streaming::options_text::query_of_view;
 use crate::streaming::parallelism;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
-use crate::streaming::view_topologies;
+use crate::streaming::{view_tables, view_targets};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
@@ -40,10 +41,10 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     if is_new {
         stored_topologies::check_topology(&create.text)?;
     }
-    view_topologies::make_table(session, create).await?;
+    view_tables::make_table(session, create).await?;
     let planned = steps::plan(session, create).await?;
     let relations = relations_of(create, &planned);
-    view_topologies::check_written(&session.catalog, create, &relations)?;
+    view_targets::check_written(&session.catalog, create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
@@ -79,7 +80,7 @@ pub(crate) fn forget_state(catalog: &Arc<Catalog>, name: &str) -> Result<()> {
         return Ok(());
     }
     if unused.iter().any(|table| table == name) {
-        view_topologies::remove_table(catalog, name)?;
+        view_targets::remove_table(catalog, name)?;
     }
     stored_topologies::removed_state(catalog, name, &unused)
 }
@@ -177,7 +178,7 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
         match &step.target {
             Target::Sink(definition) => used.sink = Some(definition.describe()),
             Target::View(table) => {
-                used.is_view = true;
+                used.view = view_query(create);
                 match table {
                     Some(table) => {
                         let columns: Vec<usize> = (0..table.schema().visible_columns().len()).collect();
@@ -248,12 +249,17 @@ fn note_all_columns(used: &mut UsedRelations, table: &str) {
     used.planned.push(table.to_owned());
 }
 
+/// Query of the materialized view that a topology is.
+fn view_query(create: &CreateTopology) -> Option<String> {
+    create.view.as_ref().map(|_| query_of_view(&create.text).unwrap_or_default().to_owned())
+}
+
 /// Relations that a stored topology names, which cannot be planned.
 pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
     let mut all: Vec<String> = create.errors_into.iter().cloned().collect();
     all.extend(create.sink.iter().filter_map(|sink| sink.from.clone()));
-    let is_view = create.view.is_some();
-    all.extend(is_view.then(|| create.name.clone()));
+    let view = view_query(create);
+    all.extend(view.is_some().then(|| create.name.clone()));
     let mut streams = Vec::new();
     for tokens in &create.steps {
         let (stream, names) = steps::names_of(tokens);
@@ -261,7 +267,7 @@ pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
         streams.extend(stream);
     }
     let sink = create.sink.as_ref().and_then(|sink| SinkDefinition::new(&create.name, sink).ok());
-    UsedRelations { all, sink: sink.map(|sink| sink.describe()), is_view, ..UsedRelations::default() }
+    UsedRelations { all, sink: sink.map(|sink| sink.describe()), view, ..UsedRelations::default() }
 }
 
 /// Stored topology of this name. A sink is one too; a statement about sinks takes no other.

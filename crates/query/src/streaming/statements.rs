@@ -15,7 +15,7 @@ use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::starting::{parse, relations_named, relations_of, start, stored};
 use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::{
-    alterations, dependents, explaining, replacement, steps, stored_streams, view_topologies,
+    alterations, dependents, explaining, replacement, steps, stored_streams, view_tables, view_topologies,
 };
 use std::sync::Arc;
 
@@ -104,7 +104,7 @@ async fn start_stored(session: &SessionCore, topologies: &Topologies, stored: &S
     if !stored.is_paused {
         return start(session, &create, false).await;
     }
-    view_topologies::make_table(session, &create).await?;
+    view_tables::make_table(session, &create).await?;
     let planned = steps::plan(session, &create).await?;
     topologies.note(&stored.name, None, relations_of(&create, &planned));
     Ok(())

@@ -32,7 +32,7 @@ use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::target_rules::check_given;
 use crate::streaming::utc::UtcCatalog;
-use crate::streaming::view_topologies;
+use crate::streaming::view_targets;
 use crate::streaming::windows::rename_edges;
 use datafusion::catalog::{
     CatalogProvider, CatalogProviderList, MemoryCatalogProvider, MemoryCatalogProviderList,
@@ -137,7 +137,7 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     let mut steps = Vec::with_capacity(create.steps.len());
     let mut of_sink = None;
     if create.view.is_some() {
-        planner.target = Some(Target::View(view_topologies::table_of(&session.catalog, &create.name)?));
+        planner.target = Some(Target::View(view_targets::table_of(&session.catalog, &create.name)?));
     }
     if let Some(sink) = &create.sink {
         planner.target = Some(Target::Sink(SinkDefinition::new(&create.name, sink)?));
@@ -708,6 +708,13 @@ pub(crate) fn references_of(tokens: &[TokenWithSpan]) -> Result<Vec<Reference>> 
 fn references_in(statement: &mut DFStatement) -> Vec<Reference> {
     let resolved = statement::inner_mut(statement).map(|tree| resolve(tree, |_| true));
     resolved.and_then(Result::ok).unwrap_or_default().into_values().collect()
+}
+
+impl PlannedTopology {
+    /// Tells whether it writes the table of a materialized view, which may be missing.
+    pub(crate) fn is_view(&self) -> bool {
+        self.steps.last().is_some_and(|step| matches!(step.target, Target::View(_)))
+    }
 }
 
 /// Checks that a condition reads the changes of tables, and no stream.

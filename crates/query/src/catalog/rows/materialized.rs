@@ -4,14 +4,10 @@ use crate::catalog::cell::Cell;
 use crate::catalog::oids;
 use crate::catalog::relation::Rows;
 use crate::catalog::view::{View, indexes_of};
-use crate::ddl::stored_topologies;
-use crate::error::external;
 use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::materialized::{held_by, query_view, streamed_by};
-use crate::streaming::options_text::query_of_view;
 use datafusion::common::Result as DFResult;
 use entresol_tables::Table;
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 /// `pg_matviews`.
@@ -27,29 +23,24 @@ pub(crate) fn views(view: &View) -> DFResult<Rows> {
             query.into(),
         ]
     };
-    Ok(queries(view)?.into_iter().map(row).collect())
+    Ok(queries(view).into_iter().map(row).collect())
 }
 
 /// Query of the materialized view of a number.
-pub(crate) fn query_of(view: &View, oid: i64) -> DFResult<Option<String>> {
+pub(crate) fn query_of(view: &View, oid: i64) -> Option<String> {
     let is_of = |(table, _): &(&Arc<Table>, _)| oids::state(table.state().id()) == oid;
-    Ok(queries(view)?.into_iter().find(is_of).and_then(|(_, query)| query))
+    queries(view).into_iter().find(is_of).and_then(|(_, query)| query)
 }
 
 /// Tables of the materialized views, each with its query. A query that is damaged is none.
-fn queries(view: &View) -> DFResult<Vec<(&Arc<Table>, Option<String>)>> {
-    let held: Vec<&Arc<Table>> = view.tables.iter().filter(|table| held_by(table).is_some()).collect();
-    let mut over_streams: BTreeMap<String, String> = BTreeMap::new();
-    if held.iter().any(|table| streamed_by(table).is_some()) {
-        let stored = stored_topologies::topologies(&view.catalog).map_err(external)?;
-        over_streams.extend(stored.into_iter().map(|topology| (topology.name, topology.text)));
-    }
+fn queries(view: &View) -> Vec<(&Arc<Table>, Option<String>)> {
+    let held = view.tables.iter().filter(|table| held_by(table).is_some());
     let query = |table: &Arc<Table>| match streamed_by(table) {
-        Some(name) => over_streams.get(name).and_then(|text| query_of_view(text)).map(str::to_owned),
+        Some(name) => view.topologies.view_query(name),
         None => {
             let query = view.catalog.view(&query_view(table.name()));
             query.ok().map(|query| query.definition().query.clone())
         }
     };
-    Ok(held.into_iter().map(|table| (table, query(table))).collect())
+    held.map(|table| (table, query(table))).collect()
 }
