@@ -190,7 +190,7 @@ impl SlicedEvaluation {
     }
 
     fn computed(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
-        // All threads may be here: who tells that the client is gone needs one of them.
+        // All threads may be here: who tells that the client has left needs one of them.
         give_way_to_others();
         self.query.check().map_err(external)?;
         let began = Instant::now();
