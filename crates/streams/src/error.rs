@@ -1,6 +1,6 @@
 //! Errors of streams. Every message names the topology or the operator, source or sink concerned.
 //!
-//! What fails within a labelled step of a topology ([`crate::TopologyBuilder::label`]) is an [`Error::InStep`]: the label
+//! A failure within a labelled step of a topology ([`crate::TopologyBuilder::label`]) is an [`Error::InStep`]: the label
 //! takes the place of the operator's name. Predicates are about the error within ([`Error::cause`]).
 
 use crate::expression::Reason;

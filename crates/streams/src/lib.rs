@@ -107,7 +107,7 @@ pub use operators::row_rules::RowRules;
 pub use operators::state_form::{StateCosts, StateForm};
 pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
-pub use operators::window::{TimeWindow, WindowKind};
+pub use operators::window::{TimeWindow, WindowAssigner, WindowKind};
 pub use operators::{Context, Operator, Output};
 pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern, numbers_table};
 pub use positions::{

@@ -147,7 +147,7 @@ fn merges_and_upserts_complete_the_rows_that_they_insert() {
     assert_eq!(rows(&mut session, skipped), [["3", "3", "true"]]);
 }
 
-/// What cannot be computed is refused with the reason when the topology is created.
+/// Refusals, with the reason, when the topology is created.
 #[test]
 fn values_for_generated_columns_and_defaults_of_sessions_are_refused() {
     let directory = tempfile::tempdir().unwrap();

@@ -31,13 +31,7 @@ impl<'e> WindowCall<'e> {
         if !FUNCTIONS.contains(&called) {
             return Ok(None);
         }
-        let args: Vec<&Expr> = args
-            .iter()
-            .filter_map(|arg| match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
-                _ => None,
-            })
-            .collect();
+        let args = expressions(args);
         let function = called.to_uppercase();
         let expected = match called {
             "tumble" => "TUMBLE(relation, time column, INTERVAL 'size')",
@@ -63,6 +57,16 @@ impl<'e> WindowCall<'e> {
         checked.map_err(|reason| Error::coded("22023", format!("{function}: {reason}")))?;
         Ok(Some(WindowCall { of, time, kind }))
     }
+}
+
+/// Arguments of a function in FROM that are expressions without a name.
+pub(crate) fn expressions(args: &[FunctionArg]) -> Vec<&Expr> {
+    args.iter()
+        .filter_map(|arg| match arg {
+            FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+            _ => None,
+        })
+        .collect()
 }
 
 /// Refusal of what reads an edge of a session before it is known.

@@ -34,7 +34,7 @@ use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Query, TableAlias, TableFactor, VisitorMut,
 };
-use entresol_streams::{EventTime, TimeWindow, WindowKind};
+use entresol_streams::{EventTime, TimeWindow, WindowAssigner, WindowKind};
 use entresol_tables::{Catalog, RelationKind, Table};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -230,12 +230,8 @@ impl EdgeFunction {
         Error::coded("42883", format!("function {name}({}) does not exist", found.join(", ")))
     }
 
-    /// Edges of the windows of times; `edges` tells those of one.
-    fn of_times(
-        &self,
-        times: &ArrayRef,
-        edges: impl Fn(EventTime) -> Vec<(EventTime, EventTime)>,
-    ) -> DFResult<ArrayRef> {
+    /// Edges of the windows of times; `assigner` tells those of one.
+    fn of_times(&self, times: &ArrayRef, assigner: WindowAssigner) -> DFResult<ArrayRef> {
         let zone = zone_of(times.data_type());
         let data_type = micros_of(zone.clone());
         let times = cast(times, &data_type)?;
@@ -247,8 +243,8 @@ impl EdgeFunction {
             match time {
                 None => found.push(None),
                 Some(time) => found.extend(
-                    edges(EventTime::from_micros(time))
-                        .into_iter()
+                    assigner
+                        .edges(EventTime::from_micros(time))
                         .map(|(start, end)| Some(if self.is_start { start.micros() } else { end.micros() })),
                 ),
             }
@@ -337,12 +333,12 @@ impl ScalarUDFImpl for EdgeFunction {
         }
         let types: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
         let kind = self.kind(&sizes).ok_or_else(|| external(self.no_such_function(&types)))?;
-        let edges = TimeWindow::of_kind("", kind).edges();
-        let edges = edges.map_err(|reason| external(Error::coded("22023", reason)))?;
+        let assigner = TimeWindow::of_kind("", kind).assigner();
+        let assigner = assigner.map_err(|reason| external(Error::coded("22023", reason)))?;
         match &arguments.args[0] {
-            ColumnarValue::Array(times) => Ok(ColumnarValue::Array(self.of_times(times, edges)?)),
+            ColumnarValue::Array(times) => Ok(ColumnarValue::Array(self.of_times(times, assigner)?)),
             ColumnarValue::Scalar(time) => {
-                let found = self.of_times(&time.to_array()?, edges)?;
+                let found = self.of_times(&time.to_array()?, assigner)?;
                 Ok(ColumnarValue::Scalar(ScalarValue::try_from_array(&found, 0)?))
             }
         }

@@ -15,12 +15,12 @@ use crate::parser::names::identifier;
 use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
 use crate::parser::visit::walk_mut;
-use crate::parser::windows::WindowCall;
+use crate::parser::windows::{WindowCall, expressions};
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::pattern::planning::PlannedPattern;
 use datafusion::sql::sqlparser::ast::{
-    Expr, FunctionArg, FunctionArgExpr, Ident, ObjectName, ObjectNamePart, Query, Select, Statement,
-    TableAlias, TableFactor, VisitorMut,
+    Expr, FunctionArg, Ident, ObjectName, ObjectNamePart, Query, Select, Statement, TableAlias, TableFactor,
+    VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::WindowKind;
@@ -174,13 +174,7 @@ impl<F: FnMut(&str) -> bool> Names<F> {
         if let Some(call) = WindowCall::of(called, args)? {
             return self.windows(&call).map(Some);
         }
-        let args: Vec<&Expr> = args
-            .iter()
-            .filter_map(|arg| match arg {
-                FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
-                _ => None,
-            })
-            .collect();
+        let args = expressions(args);
         match called {
             PATTERN_FUNCTION => self.pattern(&args).map(Some),
             "changes" | CHANGES_EACH_ROW => {

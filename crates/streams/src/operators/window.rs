@@ -131,13 +131,9 @@ impl TimeWindow {
         self.times().map(drop)
     }
 
-    /// Windows that contain a time, in the order of their ends, as the edges of each; sessions are none of those. An error
-    /// says which duration is wrong.
-    pub fn edges(&self) -> Result<impl Fn(EventTime) -> Vec<(EventTime, EventTime)> + use<>, String> {
-        let span = self.span()?;
-        Ok(move |time| {
-            span.anchors(time).map(|anchor| (span.start_of(anchor), span.end_of(anchor))).collect()
-        })
+    /// Assigner of these windows to times, if they are not sessions. An error says which duration is wrong.
+    pub fn assigner(&self) -> Result<WindowAssigner, String> {
+        self.span().map(WindowAssigner)
     }
 
     /// Times of the windows in microseconds; an error says which duration is wrong.
@@ -185,6 +181,17 @@ impl TimeWindow {
             has_edges_of_ends: matches!(self.kind, WindowKind::Cumulating { .. }),
             is_of_results: self.is_of_results,
         })
+    }
+}
+
+/// Assigner of windows to times.
+#[derive(Debug, Clone, Copy)]
+pub struct WindowAssigner(WindowSpan);
+
+impl WindowAssigner {
+    /// Starts and ends of the windows that contain a time, in the order of the ends.
+    pub fn edges(&self, time: EventTime) -> impl Iterator<Item = (EventTime, EventTime)> {
+        self.0.anchors(time).map(|anchor| (self.0.start_of(anchor), self.0.end_of(anchor)))
     }
 }
 

@@ -213,24 +213,16 @@ fn of_join(join: &Join) -> DFResult<Option<OpenRelation>> {
     if let Some(filter) = &join.filter {
         input.check(schema, filter)?;
     }
-    let has_columns = match join.join_type {
-        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => true,
-        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark => is_left,
-        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark => !is_left,
+    let before = match join.join_type {
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full if !is_left => {
+            join.left.schema().fields().len()
+        }
+        JoinType::Inner | JoinType::Left | JoinType::Right | JoinType::Full => 0,
+        JoinType::LeftSemi | JoinType::LeftAnti | JoinType::LeftMark if is_left => 0,
+        JoinType::RightSemi | JoinType::RightAnti | JoinType::RightMark if !is_left => 0,
+        // Its columns are not among those of the join.
+        _ => return Ok(None),
     };
-    if !has_columns {
-        return Ok(None);
-    }
-    let has_left = !matches!(
-        join.join_type,
-        JoinType::LeftSemi
-            | JoinType::LeftAnti
-            | JoinType::LeftMark
-            | JoinType::RightSemi
-            | JoinType::RightAnti
-            | JoinType::RightMark
-    );
-    let before = if !is_left && has_left { join.left.schema().fields().len() } else { 0 };
     let edges = input.edges.iter().map(|(at, is_start)| (at + before, *is_start)).collect();
     let mut join = join.clone();
     *(if is_left { &mut join.left } else { &mut join.right }) = Arc::new(input.plan);
