@@ -165,7 +165,7 @@ mod tests {
             assert!(create.over_tables.is_none() && create.over_streams.is_some(), "{query}");
         }
         for wrong in [
-            "CREATE MATERIALIZED VIEW v AS SELECT FROM WHERE",
+            "CREATE MATERIALIZED VIEW v AS SELECT a FROM t WHERE",
             "CREATE MATERIALIZED VIEW v SELECT 1",
             "CREATE MATERIALIZED VIEW v (emit AS SELECT 1",
         ] {
