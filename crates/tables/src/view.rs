@@ -8,8 +8,9 @@
 //! whatever the relation gains later.
 
 use crate::error::{Error, Result};
-use crate::schema::definition::{DEFINITION_BYTES_MAX, Reader, put_text};
+use crate::schema::definition::DEFINITION_BYTES_MAX;
 use crate::schema::invalid;
+use crate::schema::parts::{Reader, put_text};
 
 /// View of the catalog.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,7 +13,7 @@
 //! groups a transaction sees is what it sees of the directory: the others belong to what it sees there.
 
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, PageKind};
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use entresol_structures::{KeyBytes, KeyWidth};
 use entresol_transactions::KeyRange;
 use std::ops::Bound;

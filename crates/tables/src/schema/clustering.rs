@@ -1,7 +1,7 @@
 //! Clustering in the definition of a table with the layout `clustered`: its dimensions, and how its blocks are made.
 
 use crate::error::Result;
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use crate::schema::{Schema, invalid};
 
 /// Maximum number of dimensions, and of bits of all of them.

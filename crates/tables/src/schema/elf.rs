@@ -2,7 +2,7 @@
 //! layout `elf`.
 
 use crate::error::Result;
-use crate::schema::definition::{Reader, put_text};
+use crate::schema::parts::{Reader, put_text};
 use crate::schema::{Schema, invalid};
 use entresol_structures::elf::{ELF_DIMENSIONS_MAX, ListPolicy};
 

@@ -11,9 +11,11 @@
 
 pub(crate) mod clustering;
 pub(crate) mod definition;
+pub(crate) mod definition_bytes;
 pub(crate) mod elf;
 pub(crate) mod layout;
 pub mod modifier;
+pub(crate) mod parts;
 pub(crate) mod validity;
 pub(crate) mod versions;
 

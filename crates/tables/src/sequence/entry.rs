@@ -1,7 +1,7 @@
 //! Value of a sequence's row in the catalog.
 
 use super::{Identity, Position, SequenceDefinition, SequenceOwner, SequenceType};
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use entresol_transactions::StateId;
 
 const FLAG_CYCLE: u8 = 1;

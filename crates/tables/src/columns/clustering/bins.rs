@@ -10,7 +10,7 @@
 
 use crate::batch::ColumnArray;
 use crate::columns::doubles::ordered_bits;
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use crate::value::normalize_double;
 use arrow_array::Array;
 
@@ -221,7 +221,7 @@ impl DimensionBins {
                 bounds.iter().chain([greatest]).for_each(|bound| bytes.extend(bound.to_le_bytes()));
             }
             Bounds::Texts(bounds) => {
-                bounds.iter().for_each(|bound| crate::schema::definition::put_text(bytes, bound))
+                bounds.iter().for_each(|bound| crate::schema::parts::put_text(bytes, bound))
             }
         }
     }

@@ -15,7 +15,7 @@ use crate::columns::store::column_id;
 use crate::error::Result;
 use crate::schema::Schema;
 use crate::schema::clustering::{ClusteringDefinition, Interleave};
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use arrow_array::{Array, ArrayRef};
 
 /// Growth of a table with which its scheme is made anew.

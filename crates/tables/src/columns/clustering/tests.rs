@@ -7,7 +7,7 @@ use super::scheme::Scheme;
 use crate::batch::ColumnArray;
 use crate::columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 use crate::schema::clustering::{ClusteringDefinition, Dimension, Interleave, SplitPolicy};
-use crate::schema::definition::Reader;
+use crate::schema::parts::Reader;
 use crate::{BatchBuilder, Column, DataType, Row, Schema, Value};
 use arrow_array::ArrayRef;
 use proptest::prelude::*;
