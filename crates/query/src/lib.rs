@@ -79,6 +79,7 @@ pub use postgres::time_zones::parse_instant;
 pub use postgres::types::{column_type, displayed, modifier_of, visible_schema};
 pub use privileges::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
 pub use schema_names::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
+pub use session::activity::{ClientConnection, SHOWN_QUERY_BYTES};
 pub use session::block::SAVEPOINTS_MAX;
 pub use session::cancellation::Canceller;
 pub use session::core::{CONFLICT_RETRIES_MAX, SessionOptions};

@@ -1,8 +1,10 @@
-//! The open connections: cancellation of one by another, and the age of their transactions.
+//! The open connections: how one stops another, and the age of their transactions.
 
 use crate::security::scram::{equal, random};
+use entresol::query::ClientConnection;
 use entresol::transactions::{Cancellation, Interrupt};
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -16,7 +18,10 @@ const KEY_BYTES: usize = 4;
 pub(crate) struct Client {
     pub(crate) pid: i32,
     pub(crate) key: [u8; KEY_BYTES],
+    address: Option<SocketAddr>,
     cancelled: AtomicBool,
+    /// Its connection is to end.
+    terminated: AtomicBool,
     wake: Notify,
     /// Statement that it runs.
     statement: Mutex<Arc<Cancellation>>,
@@ -32,20 +37,47 @@ impl Client {
         *current = statement;
     }
 
-    /// Waits until the statement is cancelled.
-    pub(crate) async fn cancelled(&self) {
-        while !self.cancelled.load(Ordering::Acquire) {
+    /// Waits until the statement is to stop, and returns the reason.
+    pub(crate) async fn stopped(&self) -> Interrupt {
+        loop {
+            if self.terminated.load(Ordering::Acquire) {
+                return Interrupt::Shutdown;
+            }
+            if self.cancelled.load(Ordering::Acquire) {
+                return Interrupt::Requested;
+            }
+            self.wake.notified().await;
+        }
+    }
+
+    /// Waits until the connection is to end.
+    pub(crate) async fn terminated(&self) {
+        while !self.terminated.load(Ordering::Acquire) {
             self.wake.notified().await;
         }
     }
 
     /// Stops the running statement, also where nothing waits that could be woken: in a loop that holds its
     /// thread.
-    fn cancel(&self) {
+    fn stop(&self, flag: &AtomicBool, reason: Interrupt) {
         let statement = self.statement.lock().unwrap_or_else(PoisonError::into_inner);
-        statement.interrupt(Interrupt::Requested);
-        self.cancelled.store(true, Ordering::Release);
+        statement.interrupt(reason);
+        flag.store(true, Ordering::Release);
         self.wake.notify_one();
+    }
+}
+
+impl ClientConnection for Client {
+    fn address(&self) -> Option<SocketAddr> {
+        self.address
+    }
+
+    fn cancel(&self) {
+        self.stop(&self.cancelled, Interrupt::Requested);
+    }
+
+    fn terminate(&self) {
+        self.stop(&self.terminated, Interrupt::Shutdown);
     }
 }
 
@@ -77,7 +109,7 @@ impl Clients {
     }
 
     /// Registers a client under a number that no other has; `None` if the system provides no random numbers.
-    pub(crate) fn register(self: &Arc<Self>) -> Option<ClientRegistration> {
+    pub(crate) fn register(self: &Arc<Self>, address: Option<SocketAddr>) -> Option<ClientRegistration> {
         let key = random::<KEY_BYTES>()?;
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         let pid = loop {
@@ -89,7 +121,9 @@ impl Clients {
         let client = Arc::new(Client {
             pid,
             key,
+            address,
             cancelled: AtomicBool::new(false),
+            terminated: AtomicBool::new(false),
             wake: Notify::new(),
             statement: Mutex::default(),
             transaction_since: AtomicU64::new(0),
@@ -167,7 +201,7 @@ mod tests {
     #[test]
     fn only_the_right_key_cancels() {
         let clients = Arc::new(Clients::new());
-        let one = clients.register().unwrap();
+        let one = clients.register(None).unwrap();
         let mut wrong = one.client.key;
         wrong[0] ^= 1;
         clients.cancel(one.client.pid, &wrong);
@@ -180,7 +214,7 @@ mod tests {
     #[test]
     fn a_request_stops_the_statement_that_runs_and_no_later_one() {
         let clients = Arc::new(Clients::new());
-        let one = clients.register().unwrap();
+        let one = clients.register(None).unwrap();
         let (first, second) = (Arc::<Cancellation>::default(), Arc::<Cancellation>::default());
         one.client.begin_statement(Arc::clone(&first));
         clients.cancel(one.client.pid, &one.client.key);
@@ -194,7 +228,7 @@ mod tests {
     #[test]
     fn the_oldest_block_counts() {
         let clients = Arc::new(Clients::new());
-        let (one, two) = (clients.register().unwrap(), clients.register().unwrap());
+        let (one, two) = (clients.register(None).unwrap(), clients.register(None).unwrap());
         assert_eq!(clients.oldest_transaction(), Duration::ZERO);
         one.in_transaction(true);
         std::thread::sleep(Duration::from_millis(20));

@@ -59,7 +59,7 @@ impl Guard {
             }
         };
         tokio::select! {
-            () = self.client.cancelled() => Interrupt::Requested,
+            reason = self.client.stopped() => reason,
             () = deadline => Interrupt::TimedOut,
             () = ending(&mut self.phase) => Interrupt::Shutdown,
         }

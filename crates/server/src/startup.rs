@@ -4,7 +4,7 @@
 //!
 //! [`Limits::startup`]: crate::Limits::startup
 
-use crate::clients::ClientRegistration;
+use crate::clients::{Client, ClientRegistration};
 use crate::error::{Outcome, Report};
 use crate::metrics::add;
 use crate::security::roles::{self, Role};
@@ -18,6 +18,7 @@ use bytes::{Bytes, BytesMut};
 use entresol::memory::budget::{MemoryConsumer, MemoryReservation};
 use pgwire::messages::startup::{Authentication, SecretKey};
 use pgwire::tokio::server::MaybeTls;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
@@ -48,6 +49,7 @@ pub(crate) async fn start(
     shared: &Arc<ServerState>,
     has_place: bool,
 ) -> Option<StartedConnection> {
+    let address = io.peer_addr().ok();
     let mut input = BytesMut::new();
     let (mut io, encrypted, first) = match encryption(io, &mut input, shared).await {
         Ok(opened) => opened,
@@ -83,7 +85,7 @@ pub(crate) async fn start(
         return None;
     }
     let mut socket = Socket::new(io, input, Arc::clone(shared));
-    match authenticated(&mut socket, shared, minor, parameters).await {
+    match authenticated(&mut socket, shared, minor, parameters, address).await {
         Ok((registered, role, settings, session, memory)) => {
             Some(StartedConnection { socket, registered, role, settings, session, memory })
         }
@@ -200,6 +202,7 @@ async fn authenticated(
     shared: &Arc<ServerState>,
     minor: u16,
     parameters: Vec<(String, String)>,
+    address: Option<SocketAddr>,
 ) -> Result<AuthenticatedClient, End> {
     let fatal = |code, message: String| End::Fatal(Report::fatal(code, message));
     let (extensions, parameters): (Vec<_>, Vec<_>) =
@@ -253,7 +256,7 @@ async fn authenticated(
     for (name, value) in settings {
         initial(&mut session, &name, &value).map_err(|report| End::Fatal(report.into_fatal()))?;
     }
-    let registered = shared.clients.register();
+    let registered = shared.clients.register(address);
     let registered =
         registered.ok_or_else(|| fatal("XX000", "the system provides no random numbers".to_owned()))?;
     session.set_client(entresol::query::Client {
@@ -261,6 +264,7 @@ async fn authenticated(
         process_id: registered.client.pid,
         administrator: role.administrator,
     });
+    session.set_connection(Arc::<Client>::clone(&registered.client));
     socket.out.authentication(Authentication::Ok);
     let mut settings = Settings::default();
     settings.report_changes(&session, &mut socket.out);

@@ -36,9 +36,10 @@ impl CatalogFunction {
             0 => TypeSignature::Nullary,
             count => TypeSignature::Any(count),
         });
+        let volatility = if definition.acts { Volatility::Volatile } else { Volatility::Stable };
         CatalogFunction {
             place,
-            signature: Signature::one_of(counts.collect(), Volatility::Stable),
+            signature: Signature::one_of(counts.collect(), volatility),
             returns: cell::type_of(definition.returns()).unwrap_or(DataType::Utf8),
             source: source.clone(),
         }
@@ -81,7 +82,8 @@ impl ScalarUDFImpl for CatalogFunction {
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let definition = &DEFINITIONS[self.place];
         let view = self.source.view()?;
-        let constant = arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
+        let constant = !definition.acts
+            && arguments.args.iter().all(|argument| matches!(argument, ColumnarValue::Scalar(_)));
         let rows = if constant { 1 } else { arguments.number_rows };
         let columns: Vec<Vec<Cell>> = arguments
             .args

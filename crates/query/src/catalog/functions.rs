@@ -8,6 +8,7 @@ use super::resolve::{Alias, parts};
 use super::rows::constraints::constraints_of;
 use super::view::View;
 use super::{definitions, oids};
+use crate::catalog::rows::activity;
 use crate::catalog::rows::named::sequences_of;
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
@@ -27,6 +28,8 @@ pub(crate) struct Definition {
     pub(super) call: Call,
     /// True if a NULL argument makes the result NULL.
     pub(super) strict: bool,
+    /// True if it does something: it runs for each row, and not while a statement is planned.
+    pub(super) acts: bool,
 }
 
 impl Definition {
@@ -42,12 +45,22 @@ const fn strict(
     returns: &'static str,
     call: Call,
 ) -> Definition {
-    Definition { name, arguments, returns, call, strict: true }
+    Definition { name, arguments, returns, call, strict: true, acts: false }
+}
+
+/// Function that does something.
+const fn acting(
+    name: &'static str,
+    arguments: RangeInclusive<usize>,
+    returns: &'static str,
+    call: Call,
+) -> Definition {
+    Definition { name, arguments, returns, call, strict: true, acts: true }
 }
 
 /// Function about a kind of object that does not exist here: always NULL.
 const fn nothing(name: &'static str, arguments: RangeInclusive<usize>, returns: &'static str) -> Definition {
-    Definition { name, arguments, returns, call: |_, _| Ok(Cell::Null), strict: true }
+    Definition { name, arguments, returns, call: |_, _| Ok(Cell::Null), strict: true, acts: false }
 }
 
 const fn visible(name: &'static str) -> Definition {
@@ -71,6 +84,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
         returns: "text",
         call: |_, of| Ok(of[0].int().map(|oid| pg_types::format(oid, of[1].int())).into()),
         strict: false,
+        acts: false,
     },
     strict("pg_get_expr", 2..=3, "text", |_, of| Ok(of[0].clone())),
     strict("pg_get_indexdef", 1..=3, "text", index_definition),
@@ -106,20 +120,16 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     nothing("col_description", 2..=2, "text"),
     nothing("pg_relation_filenode", 1..=1, "oid"),
     nothing("pg_stat_get_numscans", 1..=1, "int8"),
-    Definition {
-        name: "pg_stat_reset",
-        arguments: 0..=0,
-        returns: "text",
-        call: |view, _| {
-            if !view.variables.authority.is_superuser() {
-                let message = "permission denied for function pg_stat_reset";
-                return Err(external(Error::coded("42501", message)));
-            }
-            view.tables.iter().for_each(|table| table.workload().reset());
-            Ok("".into())
-        },
-        strict: false,
-    },
+    acting("pg_stat_reset", 0..=0, "text", |view, _| {
+        if !view.variables.authority.is_superuser() {
+            let message = "permission denied for function pg_stat_reset";
+            return Err(external(Error::coded("42501", message)));
+        }
+        view.tables.iter().for_each(|table| table.workload().reset());
+        Ok("".into())
+    }),
+    acting("pg_cancel_backend", 1..=1, "bool", activity::cancel),
+    acting("pg_terminate_backend", 1..=2, "bool", activity::terminate),
     // Space is counted per state, not per table.
     nothing("pg_relation_size", 1..=2, "int8"),
     nothing("pg_table_size", 1..=1, "int8"),
@@ -183,6 +193,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
             Ok(shown(&of[0]).map_or_else(|| "NULL".to_owned(), |text| definitions::literal(&text)).into())
         },
         strict: false,
+        acts: false,
     },
     strict("parse_ident", 1..=2, "text[]", |_, of| {
         Ok(of[0].text().map_or(Cell::Null, |name| Cell::Texts(parts(name))))

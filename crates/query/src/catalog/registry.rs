@@ -1,6 +1,7 @@
 //! All relations of `pg_catalog` and `information_schema`.
 
 use super::relation::{Registry, Relation, empty, relation};
+use super::rows::activity;
 use super::rows::information;
 use super::rows::loads;
 use super::rows::materialized;
@@ -80,6 +81,7 @@ static RELATIONS: &[Relation] = &[
          n_dead_tup int8, last_vacuum timestamptz, last_analyze timestamptz",
         relations::user_tables,
     ),
+    relation(0, "pg_stat_activity", activity::COLUMNS, activity::activities),
     relation(2615, "pg_namespace", "oid oid, nspname name, nspowner oid, nspacl text[]", server::namespaces),
     relation(
         1262,

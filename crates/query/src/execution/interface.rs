@@ -3,6 +3,7 @@
 use crate::error::Result;
 use crate::execution::session::Session;
 use crate::privileges::Role;
+use crate::session::activity::{ClientConnection, Phase};
 use crate::session::cancellation::Canceller;
 use crate::session::messages::Notice;
 use crate::session::result::{CollectedRows, Outcome, StatementResult};
@@ -20,6 +21,26 @@ impl Session {
     pub fn set_client(&mut self, client: Client) {
         *self.core.variables.client.lock() = client;
         self.core.variables.changed();
+    }
+
+    /// Says over which connection the client is there: `pg_stat_activity` shows the session from then on.
+    pub fn set_connection(&mut self, connection: Arc<dyn ClientConnection>) {
+        self.core.snapshots.activity.connect(connection);
+    }
+
+    /// Notes that the session runs a statement of this text, for `pg_stat_activity`.
+    pub fn show_statement(&self, text: &str) {
+        self.core.snapshots.activity.begin_statement(text);
+    }
+
+    /// Notes that the session waits for the next statement, for `pg_stat_activity`.
+    pub fn show_waiting(&self) {
+        let phase = match &self.core.block {
+            None => Phase::Idle,
+            Some(_) if self.is_failed() => Phase::Failed,
+            Some(_) => Phase::InTransaction,
+        };
+        self.core.snapshots.activity.wait(phase);
     }
 
     /// Sets the role in whose name statements run from now on; without one, as at first, all is allowed.

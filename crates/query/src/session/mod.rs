@@ -3,6 +3,7 @@
 //! Its transaction block, settings, cancellation, notices, memory, and the functions that read them.
 //! Statements are run in [`crate::execution`].
 
+pub(crate) mod activity;
 pub(crate) mod authority;
 pub(crate) mod block;
 pub(crate) mod block_rows;

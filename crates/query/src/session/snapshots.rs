@@ -3,9 +3,10 @@
 //!
 //! Registered are the transactions of blocks and of planned statements; look-ups of single keys hold theirs for
 //! microseconds. A cursor of a block at READ COMMITTED holds one of its own. Beside them a session shows the
-//! progress of its load, its VACUUM and its subscriptions. Memory: one weak reference to each open transaction and
+//! progress of its load, its VACUUM and its subscriptions, and what it does now. Memory: one weak reference to each open transaction and
 //! subscription.
 
+use crate::session::activity::{ActivityLine, ClientConnection, SessionActivity};
 use crate::session::loads::{LoadLine, LoadProgress};
 use crate::session::subscriptions::{SubscriptionLine, SubscriptionProgress};
 use crate::session::vacuums::{VacuumLine, VacuumProgress};
@@ -24,6 +25,8 @@ pub struct Sessions(Arc<Mutex<Vec<Weak<SessionSnapshots>>>>);
 pub(crate) struct SessionSnapshots {
     variables: Arc<SessionVariables>,
     open: Mutex<Vec<Snapshot>>,
+    /// Its statement, and the connection of its client.
+    pub(crate) activity: SessionActivity,
     /// Statement that writes batches of rows.
     load: Mutex<Weak<LoadProgress>>,
     /// VACUUM that runs.
@@ -45,6 +48,7 @@ impl Sessions {
         let session = Arc::new(SessionSnapshots {
             variables: Arc::clone(variables),
             open: Mutex::default(),
+            activity: SessionActivity::begin(),
             load: Mutex::default(),
             vacuum: Mutex::default(),
             subscriptions: Mutex::default(),
@@ -104,6 +108,29 @@ impl Sessions {
             running.map(line).collect::<Vec<SubscriptionLine>>()
         };
         self.sessions().iter().flat_map(lines).collect()
+    }
+
+    /// Activities of the sessions of clients, in the order in which they connected.
+    pub(crate) fn activities(&self) -> Vec<ActivityLine> {
+        let line = |session: &Arc<SessionSnapshots>| {
+            let connection = session.activity.connection()?;
+            Some(ActivityLine {
+                client: session.variables.client(),
+                application: session.variables.settings().value("application_name").to_owned(),
+                address: connection.address(),
+                activity: session.activity.now(),
+            })
+        };
+        self.sessions().iter().filter_map(line).collect()
+    }
+
+    /// Client and connection of the session of this number.
+    pub(crate) fn connection(&self, process_id: i32) -> Option<(Client, Arc<dyn ClientConnection>)> {
+        let sessions = self.sessions();
+        let clients = sessions.iter().map(|session| (session, session.variables.client()));
+        let mut connected =
+            clients.filter_map(|(session, client)| Some((client, session.activity.connection()?)));
+        connected.find(|(client, _)| client.process_id == process_id)
     }
 
     fn sessions(&self) -> Vec<Arc<SessionSnapshots>> {

@@ -120,7 +120,7 @@ const FIXED_BY_STATEMENT: [&str; 7] = [
 ];
 
 /// Functions whose value is that of a session.
-pub(crate) const FIXED_BY_SESSION: [&str; 8] = [
+pub(crate) const FIXED_BY_SESSION: [&str; 10] = [
     "current_user",
     "session_user",
     "current_setting",
@@ -129,6 +129,8 @@ pub(crate) const FIXED_BY_SESSION: [&str; 8] = [
     "currval",
     "lastval",
     "pg_backend_pid",
+    "pg_cancel_backend",
+    "pg_terminate_backend",
 ];
 
 /// Refuses what the expressions of a step cannot have.

@@ -10,14 +10,16 @@ use crate::values::types::{arrow_type, describe};
 use crate::wire::frontend::{Frontend, Target};
 use entresol::arrow::datatypes::{DataType, SchemaRef};
 use entresol::query::{
-    CopyStatement, ParsedStatement, PreparedStatement, RoleStatement, StatementKind, StatementText,
-    statements,
+    CopyStatement, ParsedStatement, PreparedStatement, RoleStatement, SHOWN_QUERY_BYTES, StatementKind,
+    StatementText, statements,
 };
 use std::sync::Arc;
 
 /// A parsed statement.
 pub(super) struct Statement {
     pub(super) kind: StatementKind,
+    /// Text of the statement, for `pg_stat_activity`.
+    pub(super) text: Arc<str>,
     pub(super) work: Executable,
     /// Types of the parameters as the client knows them.
     pub(super) types: Vec<u32>,
@@ -95,9 +97,9 @@ impl Connection {
             return Err(Report::error("54000", message).into());
         }
         let statement = match statements(sql).as_slice() {
-            [] => without_columns(StatementKind::Setting, Executable::Empty),
+            [] => without_columns(StatementKind::Setting, "", Executable::Empty),
             [only] => {
-                self.begin_statement();
+                self.begin_statement(only.sql);
                 self.statement(only, types).await.map_err(|failure| match failure {
                     Failure::Report(report) if report.code == "42601" => {
                         Failure::Report(report.positioned(only.sql, 0))
@@ -119,8 +121,12 @@ impl Connection {
         self.refresh_role();
         self.admit(text.kind)?;
         let prepared = match self.parse_text(text.sql).await? {
-            ParsedStatement::Copy(copy) => return Ok(without_columns(text.kind, Executable::Copy(copy))),
-            ParsedStatement::Role(role) => return Ok(without_columns(text.kind, Executable::Roles(role))),
+            ParsedStatement::Copy(copy) => {
+                return Ok(without_columns(text.kind, text.sql, Executable::Copy(copy)));
+            }
+            ParsedStatement::Role(role) => {
+                return Ok(without_columns(text.kind, text.sql, Executable::Roles(role)));
+            }
             ParsedStatement::Session(parsed) => {
                 let zone = self.settings.zone_name();
                 let declared: Vec<_> = types.iter().map(|&oid| arrow_type(oid, zone)).collect();
@@ -132,7 +138,8 @@ impl Connection {
             .map(|(at, wanted)| parameter::described(types.get(at).copied().unwrap_or(0), wanted))
             .collect();
         let columns = prepared.columns().or_else(|| self.fetched_columns(&prepared));
-        Ok(Statement { kind: text.kind, work: Executable::Session(prepared), types, columns })
+        let (kind, text) = (text.kind, shown(text.sql));
+        Ok(Statement { kind, text, work: Executable::Session(prepared), types, columns })
     }
 
     fn describe_statement(&mut self, name: &str) -> Result<(), Failure> {
@@ -146,8 +153,13 @@ impl Connection {
     }
 }
 
-fn without_columns(kind: StatementKind, work: Executable) -> Statement {
-    Statement { kind, work, types: Vec::new(), columns: None }
+fn without_columns(kind: StatementKind, text: &str, work: Executable) -> Statement {
+    Statement { kind, text: shown(text), work, types: Vec::new(), columns: None }
+}
+
+/// Part of a text that `pg_stat_activity` shows.
+fn shown(text: &str) -> Arc<str> {
+    text[..text.floor_char_boundary(SHOWN_QUERY_BYTES)].into()
 }
 
 pub(super) fn no_statement(name: &str) -> Report {

@@ -213,6 +213,7 @@ impl Connection {
                 None => std::future::pending().await,
             }
         };
+        let client = Arc::clone(&self.registered.client);
         let phase = &mut self.phase;
         let ending = async {
             // An open transaction may go on while the server waits for it.
@@ -236,6 +237,7 @@ impl Connection {
                         Err(End::Fatal(Report::fatal(code, message)))
                     }
                     () = ending => Err(End::Fatal(shutting_down())),
+                    () = client.terminated() => Err(End::Fatal(shutting_down())),
                 }
     }
 
@@ -253,6 +255,7 @@ impl Connection {
     /// Tells the client that the next statement may come.
     async fn ready(&mut self) -> Result<(), End> {
         self.registered.in_transaction(self.session.in_transaction());
+        self.session.show_waiting();
         let status = self.status();
         for notice in self.session.take_notices() {
             self.socket.out.report(&notice.into());
@@ -320,9 +323,10 @@ impl Connection {
         done
     }
 
-    /// Begins to measure a statement: its limits count from here.
-    fn begin_statement(&mut self) -> Instant {
+    /// Begins to measure a statement of this text: its limits count from here.
+    fn begin_statement(&mut self, text: &str) -> Instant {
         let now = Instant::now();
+        self.session.show_statement(text);
         self.settings.refresh(&self.session);
         let limit = self.settings.statement;
         let statement = self.session.begin_statement(limit.and_then(|limit| now.checked_add(limit)));

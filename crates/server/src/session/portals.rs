@@ -95,7 +95,7 @@ impl Connection {
             self.portals.insert(name.to_owned(), portal);
             return Ok(());
         }
-        let started = self.begin_statement();
+        let started = self.begin_statement(&Arc::clone(&portal.statement).text);
         let kind = portal.statement.kind;
         let done = self.run_portal(name, &mut portal, rows_max).await;
         self.count(kind, started, &done);

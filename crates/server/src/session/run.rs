@@ -73,7 +73,7 @@ impl Connection {
             if together {
                 self.begin_implicit().await?;
             }
-            let started = self.begin_statement();
+            let started = self.begin_statement(statement.sql);
             let done = Box::pin(self.run_statement(statement)).await.map_err(|failure| match failure {
                 Failure::Report(report) if report.code == "42601" => {
                     let before = text[..statement.start].chars().count();

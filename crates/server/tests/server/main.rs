@@ -2,6 +2,7 @@
 //! are no protocol.
 #![allow(clippy::unwrap_used)]
 
+mod activity;
 mod cancellation;
 mod copy;
 mod effects;
