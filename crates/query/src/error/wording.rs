@@ -38,8 +38,12 @@ pub(super) fn reworded(message: String) -> Wording {
         return Wording { message: "division by zero".to_owned(), sqlstate: Some("22012") };
     }
     let with = |sqlstate| move |message| Wording { message, sqlstate: Some(sqlstate) };
+    if let Some(why) = failed_coercion(rest) {
+        return with("42883")(reworded(why.to_owned()).message);
+    }
     failed_cast(rest)
         .or_else(|| outer_column(rest).map(with("0A000")))
+        .or_else(|| unknown_function(rest).map(with("42883")))
         .or_else(|| malformed_pattern(rest).map(with("2201B")))
         .or_else(|| not_grouped(rest).map(with("42803")))
         .unwrap_or_else(|| Wording { message: rest.to_owned(), sqlstate: None })
@@ -102,6 +106,20 @@ fn not_grouped(message: &str) -> Option<String> {
     ))
 }
 
+/// Reason of a function for not taking its arguments, out of DataFusion's words around it.
+fn failed_coercion(message: &str) -> Option<&str> {
+    let (_, why) = message.split_once(" user-defined coercion failed with: ")?;
+    Some(why.split_once(". No function matches").map_or(why, |(why, _)| why))
+}
+
+/// Message for a function that there is not; `None` if `message` is not about one. DataFusion proposes the name that is
+/// written most alike, which seldom means the same.
+fn unknown_function(message: &str) -> Option<String> {
+    let (_, rest) = message.split_once("Invalid function '")?;
+    let (name, _) = rest.split_once('\'')?;
+    Some(format!("function {name} does not exist"))
+}
+
 /// Message for a regular expression that is none; `None` if `message` is not about one.
 fn malformed_pattern(message: &str) -> Option<String> {
     let (_, picture) = message.split_once("regex parse error:")?;
@@ -139,6 +157,12 @@ mod tests {
             (
                 "regex parse error:\n    a{\n     ^\nerror: repetition quantifier expects a valid decimal",
                 "invalid regular expression: repetition quantifier expects a valid decimal",
+            ),
+            ("Invalid function 'nope'.\nDid you mean 'log'?", "function nope does not exist"),
+            (
+                "Function 'age' user-defined coercion failed with: External error: function age(text) does not exist. No function \
+                 matches the given name and argument types 'age(Utf8)'. You might need to add explicit type casts.",
+                "function age(text) does not exist",
             ),
             ("anything else: as it was", "anything else: as it was"),
         ] {

@@ -32,6 +32,7 @@ use crate::planner::yielding::Interruptible;
 use crate::postgres::arrays;
 use crate::postgres::bound_operands::{self, BoundOperands};
 use crate::postgres::buckets;
+use crate::postgres::bytes;
 use crate::postgres::char_padding::{BlankPadded, TruncatingCast};
 use crate::postgres::comparison_keys::ComparisonKeys;
 use crate::postgres::functions;
@@ -81,6 +82,7 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
         .chain(similar::functions());
     let own = own.chain(to_char::functions());
     let mut own: Vec<ScalarUDF> = own.collect();
+    own.extend(bytes::functions());
     own.extend(bound_operands::functions());
     own.extend(regular_expressions::functions());
     own.extend(ordered_sets::functions());

@@ -11,9 +11,8 @@
 //! | `clock_utc()` | the time now, another in each row; `clock_timestamp()` is a cast of it to the session's zone |
 
 use crate::error::{Error, external};
-use crate::postgres::pg_types;
 use crate::postgres::time_zones::{UTC, Zone};
-use crate::postgres::types::column_of;
+use crate::postgres::type_names;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use chrono::{DateTime, Datelike, NaiveDateTime, Timelike};
@@ -114,11 +113,7 @@ impl ScalarUDFImpl for Function {
             }
             _ => None,
         };
-        found.ok_or_else(|| {
-            let types: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            let message = format!("function {}({}) does not exist", self.name(), types.join(", "));
-            external(Error::coded("42883", message))
-        })
+        found.ok_or_else(|| type_names::no_function(self.name(), arguments))
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
@@ -135,7 +130,7 @@ impl ScalarUDFImpl for Function {
         match self.kind {
             FunctionName::Clock => return Ok(clock(rows)),
             FunctionName::TypeOf => {
-                let name = arguments.arg_fields.first().map(|field| type_name(field));
+                let name = arguments.arg_fields.first().map(|field| type_names::of_field(field));
                 return Ok(ColumnarValue::Scalar(name.into()));
             }
             _ => {}
@@ -198,7 +193,7 @@ fn bytes_of(array: &dyn Array, row: usize) -> &[u8] {
 }
 
 /// Bytes in a row; a string is parsed as PostgreSQL's input of `bytea`.
-fn bytea(array: &dyn Array, row: usize) -> DFResult<Cow<'_, [u8]>> {
+pub(crate) fn bytea(array: &dyn Array, row: usize) -> DFResult<Cow<'_, [u8]>> {
     let text = match array.data_type() {
         DataType::Binary => return Ok(Cow::Borrowed(array.as_binary::<i32>().value(row))),
         _ => array.as_string::<i32>().value(row),
@@ -217,22 +212,6 @@ fn clock(rows: usize) -> ColumnarValue {
     };
     let times: TimestampMicrosecondArray = (0..rows).map(|_| Some(now())).collect();
     ColumnarValue::Array(Arc::new(times.with_timezone(UTC)))
-}
-
-/// PostgreSQL's name of a type.
-fn type_name(field: &datafusion::arrow::datatypes::Field) -> String {
-    let name = match field.data_type() {
-        DataType::Null => "unknown",
-        DataType::Interval(_) | DataType::Duration(_) => "interval",
-        DataType::Time32(_) | DataType::Time64(_) => "time without time zone",
-        DataType::Binary | DataType::LargeBinary | DataType::BinaryView => "bytea",
-        DataType::List(element) => return format!("{}[]", type_name(element)),
-        other => match column_of(field) {
-            Some(column) => pg_types::of(&column).0.long_name,
-            None => return other.to_string().to_lowercase(),
-        },
-    };
-    name.to_owned()
 }
 
 fn encode(bytes: &[u8], format: &str) -> DFResult<String> {

@@ -6,6 +6,7 @@
 pub(crate) mod arrays;
 pub(crate) mod bound_operands;
 pub(crate) mod buckets;
+pub(crate) mod bytes;
 pub(crate) mod char_padding;
 pub(crate) mod comparison_keys;
 pub(crate) mod concatenation;
@@ -32,6 +33,7 @@ pub(crate) mod similar;
 pub(crate) mod time_parts;
 pub(crate) mod time_zones;
 pub(crate) mod to_char;
+pub(crate) mod type_names;
 pub(crate) mod types;
 pub(crate) mod untyped_literals;
 pub(crate) mod wrapped;

@@ -13,6 +13,7 @@
 //! Memory: a compiled expression has at most [`COMPILED_BYTES_MAX`]; results are no larger than their arguments.
 
 use crate::error::{Error, external};
+use crate::postgres::type_names::no_function;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuilder};
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::{Result as DFResult, ScalarValue, internal_err};
@@ -80,9 +81,7 @@ impl ScalarUDFImpl for Function {
             _ => found.is_string() || found.is_null(),
         };
         if !(2..=wanted.len()).contains(&arguments.len()) || !arguments.iter().zip(wanted).all(fits) {
-            let found: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            let message = format!("function {}({}) does not exist", self.name(), found.join(", "));
-            return Err(external(Error::coded("42883", message)));
+            return Err(no_function(self.name(), arguments));
         }
         Ok(wanted[..arguments.len()].to_vec())
     }

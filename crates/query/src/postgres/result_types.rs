@@ -8,11 +8,13 @@
 //! | `array_length(a, 1)`, `cardinality(a)`, `array_position(a, x)`, `regexp_count(s, p)`, `ntile(2)` | INT |
 //! | `gcd(int, int)`, `lcm(int, int)` | INT |
 //! | `ceil(numeric)` and its like, `double::numeric` | [`crate::postgres::numeric_functions`] |
+//! | `length(bytea)` | its number of bytes |
 //! | `concat('a', true)` | `at`: a BOOLEAN is `t` or `f` |
 //! | `to_hex(-1)` | `ffffffff`: an INT has 32 bits |
 //! | `a[-1]` | NULL: elements are not counted from the end |
 //! | CASE with values of several numeric types, UNION of them | the type of all |
 
+use crate::postgres::bytes::octet_length;
 use crate::postgres::numeric_functions::{from_float, rounded};
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
@@ -53,6 +55,9 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
         let call = Expr::ScalarFunction(call);
         let is_int = matches!(call.get_type(schema), Ok(DataType::Int32 | DataType::Null));
         return Ok(if is_int { call } else { cast(call, DataType::Int32) });
+    }
+    if name == "character_length" && call.args.first().and_then(of) == Some(DataType::Binary) {
+        return Ok(octet_length(std::mem::take(&mut call.args[0])));
     }
     if name == "to_hex" && matches!(call.args.first().and_then(of), Some(DataType::Int16 | DataType::Int32)) {
         let number = cast(std::mem::take(&mut call.args[0]), DataType::Int64);

@@ -106,10 +106,13 @@ pub(super) const ROWS: [&str; 11] = [
 ];
 
 /// Functions of PostgreSQL, and DataFusion's that do the same.
-const RENAMED: [(&str, &str); 5] = [
+const RENAMED: [(&str, &str); 8] = [
     ("array_remove", "array_remove_all"),
     ("array_replace", "array_replace_all"),
+    ("array_to_json", "to_json"),
     ("every", "bool_and"),
+    ("gen_random_uuid", "uuid"),
+    ("row_to_json", "to_json"),
     ("sign", "signum"),
     ("variance", "var_samp"),
 ];
@@ -514,6 +517,10 @@ fn function(expr: &mut Expr) {
     } else if name == "log" && list.args.len() == 1 {
         // DataFusion's of any base is not exact for powers of ten.
         function.name = ObjectName::from(vec![Ident::new("log10")]);
+    } else if name == "jsonb_set" {
+        if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(path))) = list.args.get_mut(1) {
+            texts_of_literal(path);
+        }
     } else if name == "generate_series" {
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);

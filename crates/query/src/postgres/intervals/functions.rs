@@ -120,10 +120,10 @@ impl ScalarUDFImpl for Function {
                 types.push(DataType::Float64);
                 Ok(types)
             }
-            (IntervalFunction::Make, _) => {
-                let message = format!("function make_interval({}) does not exist", listed(arguments));
-                Err(external(Error::coded("42883", message)))
-            }
+            (IntervalFunction::Make, _) => Err(external(Error::coded(
+                "42883",
+                "make_interval takes up to six integers and a number of seconds",
+            ))),
             (_, [span]) if is_span(span) || span.is_null() => Ok(vec![INTERVAL]),
             _ => plan_err!("{} expects an interval", self.name()),
         }
@@ -181,10 +181,6 @@ impl ScalarUDFImpl for Function {
 pub(crate) const MAKE_INTERVAL: &str = "make_interval";
 /// Years, months, weeks, days, hours, minutes and seconds.
 const MAKE_ARGUMENTS: usize = 7;
-
-fn listed(types: &[DataType]) -> String {
-    types.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-}
 
 pub(super) fn out_of_range() -> datafusion::error::DataFusionError {
     external(Error::coded("22008", "interval out of range"))

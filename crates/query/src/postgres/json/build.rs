@@ -12,6 +12,7 @@
 use super::{JsonType, failed};
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
+use crate::postgres::type_names::no_function;
 use crate::postgres::types::modifier_of;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
@@ -87,9 +88,7 @@ impl ScalarUDFImpl for Function {
         if count {
             return Ok(arguments.iter().map(plain_type).collect());
         }
-        let found: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-        let message = format!("function {}({}) does not exist", self.name, found.join(", "));
-        Err(external(Error::coded("42883", message)))
+        Err(no_function(&self.name, arguments))
     }
 
     fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
@@ -262,12 +261,15 @@ fn append(array: &dyn Array, field: &Field, row: usize, out: &mut String) -> DFR
         }
         DataType::Struct(fields) => {
             let columns = array.as_struct().columns();
+            // DataFusion numbers the fields of ROW from c0.
+            let is_row = fields.iter().enumerate().all(|(at, field)| *field.name() == format!("c{at}"));
             out.push('{');
             for (at, (column, field)) in columns.iter().zip(fields).enumerate() {
                 if at > 0 {
                     out.push(',');
                 }
-                write_string(field.name(), out);
+                let name = if is_row { &format!("f{}", at + 1) } else { field.name() };
+                write_string(name, out);
                 out.push(':');
                 append(column.as_ref(), field, row, out)?;
             }

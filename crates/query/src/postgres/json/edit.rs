@@ -1,7 +1,8 @@
-//! JSONB with other parts: `||`, `-` and `#-`. Results are in the normal form.
+//! JSONB with other parts: `||`, `-`, `#-` and `jsonb_set`. Results are in the normal form.
 
 use super::failed;
 use super::functions::wrong_kind;
+use crate::error::{Error, external};
 use datafusion::common::Result as DFResult;
 use entresol_tables::json::{Json, JsonValue, normal, parse, write_string};
 
@@ -114,5 +115,67 @@ fn pruned(json: &Json<'_>, path: &[String]) -> String {
             array(rest_of.iter().map(String::as_str))
         }
         _ => json.text.to_owned(),
+    }
+}
+
+/// JSONB with another value at the end of a path. Where nothing is there, it is added if `creates`: a key to an object,
+/// an element to the end of an array that its number is behind, or before the first.
+pub(super) fn with_path(json: &Json<'_>, path: &[String], value: &str, creates: bool) -> DFResult<String> {
+    match &json.value {
+        JsonValue::Object(_) | JsonValue::Array(_) => {
+            normalised(&Replacement { value, creates }.made(json, path, 1)?)
+        }
+        _ => Err(wrong_kind("cannot set path in scalar")),
+    }
+}
+
+/// Value that takes the place of another.
+struct Replacement<'a> {
+    value: &'a str,
+    creates: bool,
+}
+
+impl Replacement<'_> {
+    /// JSON with the value; `position` counts the steps of the path. Recursion is as deep as the value, which is
+    /// bounded.
+    fn made(&self, json: &Json<'_>, path: &[String], position: usize) -> DFResult<String> {
+        let Some((step, rest)) = path.split_first() else { return Ok(json.text.to_owned()) };
+        let replaced = |old: &Json<'_>| match rest {
+            [] => Ok(self.value.to_owned()),
+            _ => self.made(old, rest, position + 1),
+        };
+        let adds = rest.is_empty() && self.creates;
+        match &json.value {
+            JsonValue::Object(fields) => {
+                let mut made = Vec::with_capacity(fields.len() + 1);
+                for (key, old) in fields {
+                    made.push((&**key, if key == step { replaced(old)? } else { old.text.to_owned() }));
+                }
+                if adds && fields.iter().all(|(key, _)| key != step) {
+                    made.push((step, self.value.to_owned()));
+                }
+                Ok(object(made.iter().map(|(key, value)| (*key, value.as_str()))))
+            }
+            JsonValue::Array(elements) => {
+                let Ok(at) = step.trim().parse::<i64>() else {
+                    let message =
+                        format!("path element at position {position} is not an integer: \"{step}\"");
+                    return Err(external(Error::coded("22P02", message)));
+                };
+                let at = if at < 0 { at.saturating_add(elements.len() as i64) } else { at };
+                let place = usize::try_from(at).ok();
+                let mut made = Vec::with_capacity(elements.len() + 1);
+                for (number, old) in elements.iter().enumerate() {
+                    made.push(if place == Some(number) { replaced(old)? } else { old.text.to_owned() });
+                }
+                match place {
+                    None if adds => made.insert(0, self.value.to_owned()),
+                    Some(place) if adds && place >= elements.len() => made.push(self.value.to_owned()),
+                    _ => {}
+                }
+                Ok(array(made.iter().map(String::as_str)))
+            }
+            _ => Ok(json.text.to_owned()),
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{JsonType, edit, failed};
 use crate::error::{Error, external};
+use crate::postgres::type_names;
 use datafusion::arrow::array::{
     Array, ArrayRef, AsArray, BinaryArray, BooleanArray, Int32Array, ListBuilder, StringArray, StringBuilder,
 };
@@ -32,6 +33,8 @@ pub(super) enum Op {
     Concat,
     Delete,
     DeletePath,
+    /// Another value at the end of a path, `jsonb_set`.
+    Set,
     TypeOf(JsonType),
     ArrayLength(JsonType),
     Elements(JsonType),
@@ -72,7 +75,7 @@ pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
             Op::ExtractPathText(json),
         ]
     };
-    of(JsonType::Json).into_iter().chain(of(JsonType::Jsonb)).map(Op::function)
+    of(JsonType::Json).into_iter().chain(of(JsonType::Jsonb)).chain([Op::Set]).map(Op::function)
 }
 
 /// Bytes by which JSONB is compared.
@@ -112,6 +115,7 @@ impl Op {
             Op::Concat => "jsonb_concat",
             Op::Delete => "jsonb_delete",
             Op::DeletePath => "jsonb_delete_path",
+            Op::Set => "jsonb_set",
             Op::OrderKey => "jsonb_key",
         };
         plain.to_owned()
@@ -125,7 +129,8 @@ impl Op {
             | Op::ExtractPath(_)
             | Op::Concat
             | Op::Delete
-            | Op::DeletePath => Output::Json,
+            | Op::DeletePath
+            | Op::Set => Output::Json,
             Op::GetText | Op::PathText | Op::ExtractPathText(_) | Op::TypeOf(_) => Output::Text,
             Op::Contains | Op::HasKey | Op::HasAny | Op::HasAll => Output::Boolean,
             Op::ArrayLength(_) => Output::Integer,
@@ -142,7 +147,7 @@ impl Op {
             Op::Get | Op::GetText | Op::Delete | Op::HasKey | Op::Contains | Op::Concat if is_text => {
                 Some(DataType::Utf8)
             }
-            Op::Path | Op::PathText | Op::HasAny | Op::HasAll | Op::DeletePath => match found {
+            Op::Path | Op::PathText | Op::HasAny | Op::HasAll | Op::DeletePath | Op::Set => match found {
                 DataType::List(_) | DataType::LargeList(_) | DataType::FixedSizeList(..) | DataType::Null => {
                     Some(texts_type())
                 }
@@ -175,24 +180,30 @@ impl ScalarUDFImpl for Function {
             (Op::ExtractPath(_) | Op::ExtractPathText(_), [_, ..]) if arguments.iter().all(is_text) => {
                 Some(vec![DataType::Utf8; arguments.len()])
             }
+            (op @ Op::Set, [json, path, value, rest @ ..])
+                if is_text(json)
+                    && is_text(value)
+                    && rest.len() <= 1
+                    && rest.iter().all(|create| matches!(create, DataType::Boolean | DataType::Null)) =>
+            {
+                op.second_type(path).map(|path| {
+                    let mut types = vec![DataType::Utf8, path, DataType::Utf8];
+                    types.extend(rest.iter().map(|_| DataType::Boolean));
+                    types
+                })
+            }
             (_, [json]) if is_text(json) => Some(vec![DataType::Utf8]),
             (op, [json, second]) if is_text(json) => {
                 op.second_type(second).map(|second| vec![DataType::Utf8, second])
             }
             _ => None,
         };
-        types.ok_or_else(|| {
-            let found: Vec<String> = arguments.iter().map(ToString::to_string).collect();
-            external(match self.op {
-                Op::In(json) => {
-                    let message = format!("cannot cast type {} to {}", found.join(", "), json.name());
-                    Error::coded("42846", message)
-                }
-                _ => Error::coded(
-                    "42883",
-                    format!("function {}({}) does not exist", self.name, found.join(", ")),
-                ),
-            })
+        types.ok_or_else(|| match self.op {
+            Op::In(json) => {
+                let found = type_names::listed(arguments);
+                external(Error::coded("42846", format!("cannot cast type {found} to {}", json.name())))
+            }
+            _ => type_names::no_function(&self.name, arguments),
         })
     }
 
@@ -213,7 +224,7 @@ impl ScalarUDFImpl for Function {
                 let of_first = arguments.arg_fields.first().and_then(|field| JsonType::of_field(field));
                 of_first.unwrap_or(JsonType::Json)
             }
-            Op::Concat | Op::Delete | Op::DeletePath => JsonType::Jsonb,
+            Op::Concat | Op::Delete | Op::DeletePath | Op::Set => JsonType::Jsonb,
             _ => return Ok(Arc::new(Field::new(&self.name, self.return_type(&[])?, true))),
         };
         Ok(json.field(&self.name))
@@ -308,6 +319,12 @@ impl<'a> Rows<'a> {
             Op::DeletePath => {
                 let Some(path) = self.list(row) else { return Ok(None) };
                 return edit::without_path(&json, &path).map(|text| Some(text.into()));
+            }
+            Op::Set => {
+                let Some(path) = self.list(row) else { return Ok(None) };
+                let value = parse(self.text_at(2, row)).map_err(failed)?;
+                let creates = self.arrays.get(3).is_none_or(|creates| creates.as_boolean().value(row));
+                return edit::with_path(&json, &path, value.text, creates).map(|text| Some(text.into()));
             }
             Op::Get | Op::GetText => match self.arrays[1].as_primitive_opt::<Int64Type>() {
                 Some(places) => json.element(places.value(row)),

@@ -16,6 +16,7 @@ pub(crate) use self::read::TIME_OF_TEXT;
 use self::times::TimeFields;
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
+use crate::postgres::type_names::no_function;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, StringArray};
 use datafusion::arrow::datatypes::{
     DataType, Decimal128Type, Float64Type, Int64Type, IntervalMonthDayNanoType, IntervalUnit, TimeUnit,
@@ -62,10 +63,7 @@ impl ScalarUDFImpl for ToChar {
             DataType::Decimal128(precision, scale) if *scale >= 0 => DataType::Decimal128(*precision, *scale),
             DataType::Null => DataType::Int64,
             of if of.is_integer() => DataType::Int64,
-            other => {
-                let message = format!("function to_char({other}, text) does not exist: cast the value");
-                return Err(external(Error::coded("42883", message)));
-            }
+            _ => return Err(no_function("to_char", arguments)),
         };
         Ok(vec![value, DataType::Utf8])
     }
