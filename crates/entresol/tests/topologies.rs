@@ -46,6 +46,8 @@ mod lists;
 mod materialized_streams;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
+#[path = "topologies/own_changes.rs"]
+mod own_changes;
 #[path = "topologies/parallel.rs"]
 mod parallel;
 #[path = "topologies/parquet.rs"]
@@ -718,9 +720,9 @@ fn the_introduction_runs() {
     let text = include_str!("../../../docs/streams.md");
     let mut examples: Vec<&str> =
         text.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next()).collect();
-    assert_eq!(examples.len(), 27);
+    assert_eq!(examples.len(), 28);
     let (window_chain, windows_of_tables) = (examples.remove(7), examples.remove(8));
-    let target_with_rules = examples.remove(15);
+    let (target_with_rules, own_changes) = (examples.remove(15), examples.remove(15));
     let database = Database::volatile(Options::default()).unwrap();
     let mut session = database.session().unwrap();
     session.execute(examples[0]).unwrap();
@@ -786,6 +788,11 @@ fn the_introduction_runs() {
     wait_for_end(&mut session, "alerting");
     let alerts = "SELECT count(*) > 0, count(*) = max(number), min(state), min(kw) > 99 FROM alert";
     assert_eq!(rows(&mut session, alerts), [["true", "true", "open", "true"]]);
+    session.execute(own_changes).unwrap();
+    wait_for_end(&mut session, "highs");
+    let highs = "SELECT count(*) FILTER (WHERE what = 'insert') - count(*) FILTER (WHERE what = 'delete') = (SELECT count(*) FROM high),
+        count(*) FILTER (WHERE what = 'delete') > 10, bool_and((kw_before IS NULL) = (what = 'insert')) FROM high_event";
+    assert_eq!(rows(&mut session, highs), [["true", "true", "true"]]);
     later_examples_run(&mut session, &examples);
 }
 

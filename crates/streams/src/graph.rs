@@ -10,6 +10,7 @@ use crate::execution::rejects_table;
 use crate::operators::Operator;
 use crate::operators::to_stream::Trigger;
 use crate::operators::window::WindowSpan;
+use crate::operators::written_rows::SentForm;
 use crate::sources::Source;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, Schema, Table};
@@ -27,8 +28,8 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) durability: Durability,
     /// Threads that the topology may use.
     pub(crate) parallelism: usize,
-    /// True if a TO_STREAM reads each tuple of the node's TO_TABLE.
-    pub(crate) emits: bool,
+    /// Form in which each tuple of the node's table is sent from its TO_TABLEs to its TO_STREAMs.
+    pub(crate) sent: SentForm,
     /// Numbers of the sources whose tuples reach the node.
     pub(crate) sources: &'a [usize],
     /// The same per input.
@@ -77,6 +78,8 @@ pub(crate) struct Listener {
     pub(crate) table: String,
     pub(crate) node: usize,
     pub(crate) trigger: Trigger,
+    /// True if it reads rows before, change types and deletes.
+    pub(crate) with_before: bool,
 }
 
 /// A window over a source's event time.
@@ -157,6 +160,22 @@ impl Graph {
             }
         }
         Ok(())
+    }
+
+    /// Form in which each tuple of the table of a writer or TO_STREAM is sent.
+    pub(crate) fn sent_form(&self, node: usize) -> SentForm {
+        let written = self.writers.iter().find(|writer| writer.node == node && writer.is_to_table);
+        let written = written.map(|writer| &writer.table);
+        let read = self.listeners.iter().find(|listener| listener.node == node);
+        let table = written.or(read.map(|listener| &listener.table));
+        let is_of =
+            |listener: &&Listener| listener.trigger == Trigger::EachTuple && Some(&listener.table) == table;
+        let with_before = self.listeners.iter().filter(is_of).map(|listener| listener.with_before).max();
+        match with_before {
+            None => SentForm::Nothing,
+            Some(false) => SentForm::Rows,
+            Some(true) => SentForm::Changes,
+        }
     }
 
     /// Returns the numbers of the sources that reach each node, given the topological order.

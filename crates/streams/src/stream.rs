@@ -420,7 +420,7 @@ impl Stream {
             let lookup =
                 LookupJoin { name: lookup_name, table, on, added, kind, is_numbered, schema: joined };
             let write = ToTableOperator::new(made, name.clone(), &target, written, false, rules)?;
-            let write = ToTableOperator { emits: made.emits, ..write };
+            let write = ToTableOperator { sent: made.sent, ..write };
             Ok(Box::new(MergeIntoOperator { name, lookup, action, values, inserts, schema, write, merged }))
         });
         let mut graph = self.graph.borrow_mut();
@@ -529,7 +529,7 @@ impl Stream {
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
             let operator = ToTableOperator::new(made, name, &target, columns, insert, rules)?;
-            Ok(Box::new(ToTableOperator { is_single_row, delete_when, emits: made.emits, ..operator }))
+            Ok(Box::new(ToTableOperator { is_single_row, delete_when, sent: made.sent, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }

@@ -11,12 +11,13 @@ use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window::WindowSpan;
+use crate::operators::written_rows::SentForm;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
 use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, positions};
 use entresol_memory::Durability;
-use entresol_tables::{Catalog, Column, Table, TableDefinition, TableOptions};
+use entresol_tables::{Catalog, Column, Table, TableDefinition, TableOptions, open_change_columns};
 use entresol_transactions::{GroupId, Isolation, Transaction};
 use std::cell::RefCell;
 use std::ops::Range;
@@ -233,13 +234,16 @@ impl TopologyBuilder {
         self.stream(node, columns, true)
     }
 
-    /// Returns the changes that this topology makes to a table, as tuples of the table's columns (TO_STREAM).
+    /// Returns the rows with which this topology changes a table, as tuples of the table's columns (TO_STREAM).
     /// Deletes are omitted. The table must exist, or be created by a TO_TABLE or an aggregate above.
     pub fn to_stream(&self, table: &str, trigger: Trigger) -> Stream {
         self.listen(table, trigger, false)
     }
 
-    /// Same as [`TopologyBuilder::to_stream`], with deletes, marked in a last column `deleted_`.
+    /// Returns the changes that this topology makes to a table, with deletes: the table's columns, which of a deleted row are
+    /// as they were, and those of [`entresol_tables::open_change_columns`]. With `EachTuple` the row before is the one that
+    /// the transaction sees then, for which each written key is looked up; with `OnCommit` the one before the transaction. The
+    /// table has a key.
     pub fn to_stream_changes(&self, table: &str, trigger: Trigger) -> Stream {
         self.listen(table, trigger, true)
     }
@@ -269,48 +273,51 @@ impl TopologyBuilder {
         let mut graph = self.graph.borrow_mut();
         let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
         for &table in tables {
-            graph.listeners.push(Listener { table: table.to_owned(), node, trigger: Trigger::OnCommit });
+            let (table, trigger) = (table.to_owned(), Trigger::OnCommit);
+            graph.listeners.push(Listener { table, node, trigger, with_before: false });
         }
     }
 
-    fn listen(&self, table: &str, trigger: Trigger, with_deletes: bool) -> Stream {
+    fn listen(&self, table: &str, trigger: Trigger, with_before: bool) -> Stream {
         let schema = self.graph.borrow().schema(&self.catalog, table);
-        let mut columns = Vec::new();
-        let mut key = None;
+        let (mut columns, mut key) = (Vec::new(), None);
         match &schema {
+            Some(schema) if with_before && schema.hidden_key() => {
+                self.graph
+                    .borrow_mut()
+                    .report(format!("TO_STREAM: changes of table {table}, which has no key"));
+            }
             Some(schema) => {
                 columns = schema.visible_columns().to_vec();
+                if with_before {
+                    columns = open_change_columns(&columns);
+                }
                 if !schema.hidden_key() {
                     key = Some(schema.key_names().map(str::to_owned).collect());
                 }
             }
             None => self.graph.borrow_mut().report(format!("TO_STREAM: there is no table {table}")),
         }
-        if with_deletes {
-            columns.push(Column::new("deleted_", entresol_tables::DataType::Boolean).not_null());
-            let declared = schema.as_ref().map_or(&[][..], |schema| schema.key());
-            for (at, column) in columns.iter_mut().enumerate() {
-                column.nullable = !declared.contains(&at) && column.name != "deleted_";
-            }
-        }
         let (name, output) = (table.to_owned(), columns.clone());
         let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
             let table = made.catalog.table(&name)?;
             let name = format!("TO_STREAM {name}");
-            let width = table.schema().visible_columns().len();
+            let (width, received) = (table.schema().visible_columns().len(), made.sent);
+            let (columns, held_watermark) = (output, None);
             Ok(Box::new(ToStream {
                 name,
                 table,
                 width,
-                columns: output,
+                columns,
                 trigger,
-                with_deletes,
-                held_watermark: None,
+                with_before,
+                received,
+                held_watermark,
             }))
         };
         let mut graph = self.graph.borrow_mut();
         let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
-        graph.listeners.push(Listener { table: table.to_owned(), node, trigger });
+        graph.listeners.push(Listener { table: table.to_owned(), node, trigger, with_before });
         drop(graph);
         Stream { key, ..self.stream(node, columns.into(), false) }
     }
@@ -477,13 +484,7 @@ impl TopologyBuilder {
         sources: &[Vec<usize>],
         watermarks: &Arc<Table>,
     ) -> Result<Dataflow> {
-        let listened: Vec<bool> = (0..graph.nodes.len())
-            .map(|node| {
-                let mut each =
-                    graph.listeners.iter().filter(|listener| listener.trigger == Trigger::EachTuple);
-                each.any(|listener| graph.nodes[listener.node].inputs.contains(&node))
-            })
-            .collect();
+        let sent: Vec<SentForm> = (0..graph.nodes.len()).map(|node| graph.sent_form(node)).collect();
         let skipped_table = self.errors_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
         let skips = self.settings.on_error == OnError::Skip;
         let mut dataflow =
@@ -499,7 +500,7 @@ impl TopologyBuilder {
                     watermarks,
                     durability: self.settings.durability,
                     parallelism: self.settings.parallelism,
-                    emits: listened[number],
+                    sent: sent[number],
                     sources: &sources[number],
                     sources_of_inputs: &sources_of_inputs,
                 })?),

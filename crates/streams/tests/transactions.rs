@@ -261,29 +261,81 @@ fn deletes_flow_into_tables_and_out_of_them() {
         topology.source("s", source).to_table(ToTable::upsert(&name).key(&["meter"]).delete_when(gone));
         let (sender, receiver) = crossbeam_channel::unbounded();
         let changes = topology.to_stream_changes(&name, trigger);
-        changes.select(&["meter", "power", "deleted_"]).sink(ChannelSink::new(sender));
+        changes
+            .select(&["meter", "power", "old_power", "change_type", "commit_cts"])
+            .sink(ChannelSink::new(sender));
         topology.build().unwrap().run().unwrap();
         assert_eq!(rows(&catalog, &name), [reading(2, 4, 4.0), reading(3, 2, 3.0)]);
         let mut sent = Vec::new();
         while let Ok(Element::Batch(batch)) = receiver.try_recv() {
             sent.extend(batch.tuples().unwrap());
         }
-        let change = |meter: i32, power: Option<f64>| {
-            vec![Value::Int(meter), power.map_or(Value::Null, Value::Double), Value::Boolean(power.is_none())]
+        let change = |meter: i32, power: f64, old: Option<f64>, kind: &str| {
+            let old = old.map_or(Value::Null, Value::Double);
+            vec![Value::Int(meter), Value::Double(power), old, Value::from(kind), Value::Null]
         };
-        let expected = vec![
-            change(1, Some(1.0)),
-            change(2, Some(2.0)),
-            change(3, Some(3.0)),
-            change(1, None),
-            change(2, Some(4.0)),
+        let expected = [
+            change(1, 1.0, None, "insert"),
+            change(2, 2.0, None, "insert"),
+            change(3, 3.0, None, "insert"),
+            change(1, 1.0, Some(1.0), "delete"),
+            change(2, 4.0, Some(2.0), "update"),
         ];
-        let expected = match trigger {
-            Trigger::EachTuple => [expected, vec![change(9, None)]].concat(),
-            Trigger::OnCommit => expected,
-        };
         assert_eq!(sent, expected, "{trigger:?}");
     }
+}
+
+/// Rows before are those that the transaction sees, with its own writes, in the same batch and of the other writer too; what
+/// reads rows alone has the same order without the deleted ones.
+#[test]
+fn each_change_follows_the_one_before_of_its_key() {
+    let catalog = volatile();
+    let topology = Topology::builder("t", &catalog).boundary(Boundary::Every(6));
+    let source = GeneratorSource::new(reading_columns(), |n| {
+        let script = [(1, 1.0), (1, 2.0), (1, -1.0), (1, -1.0), (1, 3.0), (2, -1.0), (1, 3.0), (1, -1.0)];
+        script.get(n as usize).map(|(meter, power)| reading(*meter, n as i64, *power))
+    });
+    let gone = |tuple: &[Value]| tuple[2] < Value::Double(0.0);
+    let readings = topology.source("s", source);
+    readings.to_table(ToTable::upsert("latest").key(&["meter"]).delete_when(gone));
+    let last = |tuple: &[Value]| *tuple == reading(1, 4, 3.0)[..];
+    readings.filter(last).to_table(ToTable::upsert("latest").delete_when(|_| true));
+    let (sender, receiver) = crossbeam_channel::unbounded();
+    let changes = topology.to_stream_changes("latest", Trigger::EachTuple);
+    changes.select(&["meter", "power", "old_power", "change_type"]).sink(ChannelSink::new(sender));
+    let (sender, rows_alone) = crossbeam_channel::unbounded();
+    let alone = topology.to_stream("latest", Trigger::EachTuple);
+    alone.select(&["meter", "power"]).sink(ChannelSink::new(sender));
+    let (sender, at_commit) = crossbeam_channel::unbounded();
+    let changes = topology.to_stream_changes("latest", Trigger::OnCommit);
+    changes.select(&["meter", "power", "old_power", "change_type"]).sink(ChannelSink::new(sender));
+    topology.build().unwrap().run().unwrap();
+    let sent = |receiver: crossbeam_channel::Receiver<Element>| {
+        let mut sent = Vec::new();
+        while let Ok(Element::Batch(batch)) = receiver.try_recv() {
+            sent.extend(batch.tuples().unwrap());
+        }
+        sent
+    };
+    let change = |power: f64, old: Option<f64>, kind: &str| {
+        let old = old.map_or(Value::Null, Value::Double);
+        vec![Value::Int(1), Value::Double(power), old, Value::from(kind)]
+    };
+    let expected = [
+        change(1.0, None, "insert"),
+        change(2.0, Some(1.0), "update"),
+        change(2.0, Some(2.0), "delete"),
+        change(3.0, None, "insert"),
+        // Of the second step.
+        change(3.0, Some(3.0), "delete"),
+        change(3.0, None, "insert"),
+        change(3.0, Some(3.0), "delete"),
+    ];
+    assert_eq!(sent(receiver), expected);
+    let row = |power: f64| vec![Value::Int(1), Value::Double(power)];
+    assert_eq!(sent(rows_alone), [row(1.0), row(2.0), row(3.0), row(3.0)]);
+    assert_eq!(sent(at_commit), Vec::<Tuple>::new(), "nothing is there before and behind each transaction");
+    assert_eq!(rows(&catalog, "latest"), Vec::<Tuple>::new());
 }
 
 /// Adds one to the counter of each tuple's key; `meddle` runs in the middle of each run of a transaction.

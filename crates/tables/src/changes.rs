@@ -6,6 +6,8 @@
 //!
 //! Rows are read through the present definition of the table: values in dropped columns are invisible, and
 //! added columns have the value that all rows had then.
+//!
+//! The changes of an open transaction are read from its write set ([`Table::open_changes`]), as its commit will log them.
 
 use crate::batch::arrow_schema;
 use crate::batch::builder::ColumnBuilder;
@@ -38,6 +40,15 @@ pub enum ChangeKind {
 }
 
 impl ChangeKind {
+    /// Kind of a change, by what is there before and behind it.
+    fn of(was_there: bool, is_there: bool) -> ChangeKind {
+        match (was_there, is_there) {
+            (false, _) => ChangeKind::Insert,
+            (true, true) => ChangeKind::Update,
+            (true, false) => ChangeKind::Delete,
+        }
+    }
+
     /// Name of the kind: `insert`, `update`, `delete`.
     pub fn name(self) -> &'static str {
         match self {
@@ -71,6 +82,14 @@ pub fn change_columns(columns: &[Column]) -> Vec<Column> {
     columns.iter().cloned().chain(old).chain([kind, cts]).collect()
 }
 
+/// Columns of the changes of an open transaction: those of [`change_columns`], of which [`COMMIT_CTS`] is NULL, as there is no
+/// commit yet.
+pub fn open_change_columns(columns: &[Column]) -> Vec<Column> {
+    let mut columns = change_columns(columns);
+    columns.last_mut().into_iter().for_each(|cts| cts.nullable = true);
+    columns
+}
+
 /// Builder of batches of changes; see [`change_columns`].
 pub struct ChangeBatchBuilder {
     schema: SchemaRef,
@@ -84,12 +103,16 @@ impl ChangeBatchBuilder {
     /// Builder for the changes of a table; `zone` is the time zone in which TIMESTAMPTZ is shown.
     pub fn new(table: &Table, zone: &str) -> ChangeBatchBuilder {
         let visible = table.schema().visible_columns();
-        let columns = change_columns(visible);
-        let schema = arrow_schema(&columns, zone);
+        ChangeBatchBuilder::of_columns(&change_columns(visible), visible.len(), zone)
+    }
+
+    /// Builder for so many columns of a row, and those of its change.
+    fn of_columns(columns: &[Column], visible: usize, zone: &str) -> ChangeBatchBuilder {
+        let schema = arrow_schema(columns, zone);
         let fields = columns.iter().zip(schema.fields());
         let builders =
             fields.map(|(column, field)| ColumnBuilder::new(column.data_type, field.data_type(), 0));
-        ChangeBatchBuilder { builders: builders.collect(), visible: visible.len(), schema, rows: 0 }
+        ChangeBatchBuilder { builders: builders.collect(), visible, schema, rows: 0 }
     }
 
     /// Schema of the batches.
@@ -104,21 +127,26 @@ impl ChangeBatchBuilder {
 
     /// Adds a change.
     pub fn push(&mut self, change: &RowChange<'_>) {
-        let Some(shown) = change.new.or(change.old) else { return };
+        self.push_rows(change.old, change.new, Some(change.cts));
+    }
+
+    /// Adds a change by its rows; none if there is neither.
+    fn push_rows(&mut self, old: Option<RowView<'_>>, new: Option<RowView<'_>>, cts: Option<Timestamp>) {
+        let Some(shown) = new.or(old) else { return };
         let (row, rest) = self.builders.split_at_mut(self.visible);
         for (column, builder) in row.iter_mut().enumerate() {
             builder.push(&shown.value(column));
         }
-        let (old, kind_and_cts) = rest.split_at_mut(self.visible);
-        for (column, builder) in old.iter_mut().enumerate() {
-            match &change.old {
+        let (before, kind_and_cts) = rest.split_at_mut(self.visible);
+        for (column, builder) in before.iter_mut().enumerate() {
+            match &old {
                 Some(row) => builder.push(&row.value(column)),
                 None => builder.push_null(),
             }
         }
-        if let [kind, cts] = kind_and_cts {
-            kind.push_text(change.kind.name());
-            cts.push(&Value::BigInt(change.cts.bigint()));
+        if let [kind_builder, cts_builder] = kind_and_cts {
+            kind_builder.push_text(ChangeKind::of(old.is_some(), new.is_some()).name());
+            cts_builder.push(&cts.map_or(Value::Null, |cts| Value::BigInt(cts.bigint())));
         }
         self.rows += 1;
     }
@@ -179,11 +207,17 @@ impl Table {
             value.map(|value| RowView::new(self.name(), self.schema(), change.key, value)).transpose()
         };
         let (old, new) = (view(change.old)?, view(change.new)?);
-        let kind = match (&old, &new) {
-            (None, _) => ChangeKind::Insert,
-            (Some(_), Some(_)) => ChangeKind::Update,
-            (Some(_), None) => ChangeKind::Delete,
-        };
+        let kind = ChangeKind::of(old.is_some(), new.is_some());
         Ok(RowChange { cts: change.cts, kind, old, new })
+    }
+
+    /// Changes in a transaction's write set: one of each key, from the row before the transaction to the one that is there
+    /// now, in the order of keys, as its commit logs them. They have the first `width` visible columns of the table, and
+    /// otherwise those of [`open_change_columns`]. A key that was not there, and is not, has none.
+    pub fn open_changes(&self, tx: &Transaction, width: usize) -> Result<RecordBatch> {
+        let columns = open_change_columns(&self.schema().visible_columns()[..width]);
+        let mut builder = ChangeBatchBuilder::of_columns(&columns, width, "UTC");
+        self.for_each_change(tx, |old, new| builder.push_rows(old, new, None))?;
+        builder.finish()
     }
 }

@@ -86,6 +86,7 @@ pub use catalog::{
 };
 pub use changes::{
     CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,
+    open_change_columns,
 };
 pub use check::{CheckReport, HistoryReport, Problem, TableReport, check};
 pub use columns::cache::frames::ColumnUse;

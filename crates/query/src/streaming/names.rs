@@ -7,7 +7,7 @@
 //! | `HOP(s, time, slide, size)`, `CUMULATE(s, time, step, size)` | the same, with each row in several windows |
 //! | `SESSION(s, time, gap)` | the same; rows of a group less than a gap apart are of one window |
 //! | `s MATCH_RECOGNIZE (...)` | the partition columns and measures of the matches ([`super::pattern`]) |
-//! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | rows that a step before it writes into table `t`: each, or the last of each key at the commit; else the logged changes of `t`, with the rows before, in transactions of their own |
+//! | `CHANGES(t) [FOR EACH {ROW | COMMIT}]` | changes that steps of the topology make in table `t`: each, or that of each key at the commit; of another table the logged changes, in transactions of their own |
 
 use crate::error::{Error, Result};
 use crate::parser::durations::interval_of;
@@ -41,14 +41,12 @@ pub(crate) enum Reference {
     /// Source or stream of this name.
     Named(String),
     /// Windows over a source or stream.
-    Windows {
-        of: String,
-        time: String,
-        kind: WindowKind,
-    },
+    Windows { of: String, time: String, kind: WindowKind },
     Changes {
         table: String,
         each_row: bool,
+        /// True if rows before, change types and deleted rows are read, of a table that the topology changes.
+        with_before: bool,
     },
     /// Matches of a pattern in a source or stream.
     Pattern {
@@ -180,7 +178,8 @@ impl<F: FnMut(&str) -> bool> Names<F> {
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
                 let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
-                Ok(Some((Reference::Changes { table: table.clone(), each_row }, table)))
+                let changes = Reference::Changes { table: table.clone(), each_row, with_before: false };
+                Ok(Some((changes, table)))
             }
             _ => Ok(None),
         }

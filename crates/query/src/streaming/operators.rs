@@ -6,7 +6,8 @@ use crate::planner::rules::subqueries::renumbered;
 use crate::postgres::types::column_type;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::bound_plans::{BoundPlan, have_subqueries, reads_stream};
-use crate::streaming::conditions::{ChangedRows, Condition};
+use crate::streaming::changed_rows::{self, ChangedRows};
+use crate::streaming::conditions::Condition;
 use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::{AssignedValues, Columns};
@@ -22,7 +23,7 @@ use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::{Distinct, Expr, Join, JoinType, LogicalPlan, Projection, TableScan};
 use entresol_streams::{
-    ColumnExpression, DELETED, Expression, Stream, TimeWindow, ToTable, TopologyBuilder, Trigger, WindowKind,
+    ColumnExpression, DELETED, Expression, Stream, TimeWindow, ToTable, TopologyBuilder, WindowKind,
 };
 use entresol_tables::{Catalog, Column, Modifier, Table, arrow_type};
 use std::collections::BTreeMap;
@@ -420,9 +421,9 @@ impl<'t> Translator<'t> {
             Reference::Changes { table, .. } if self.planned.sources.contains_key(&changes_source(table)) => {
                 self.named_flow(&changes_source(table))
             }
-            Reference::Changes { table, each_row } => {
-                let trigger = if *each_row { Trigger::EachTuple } else { Trigger::OnCommit };
-                let stream = self.builder.to_stream(table, trigger);
+            Reference::Changes { table, each_row, with_before } => {
+                let table = self.catalog.table(table)?;
+                let stream = changed_rows::stream_of(self.builder, &table, *each_row, *with_before);
                 Ok(Flow { stream, windows: None, event_time: None, replaced: None })
             }
             Reference::Pattern { of, planned, .. } => {

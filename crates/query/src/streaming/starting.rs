@@ -25,6 +25,7 @@ use crate::streaming::operators::{PlannedState, TranslatedSteps, translate};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::options_text::query_of_view;
 use crate::streaming::parallelism;
+use crate::streaming::parsed_steps::names_of;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
@@ -262,7 +263,7 @@ pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
     all.extend(view.is_some().then(|| create.name.clone()));
     let mut streams = Vec::new();
     for tokens in &create.steps {
-        let (stream, names) = steps::names_of(tokens);
+        let (stream, names) = names_of(tokens);
         all.extend(names.into_iter().filter(|name| !streams.contains(name)));
         streams.extend(stream);
     }

@@ -4,10 +4,9 @@ use crate::ddl::stored_topologies;
 use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
-use crate::parser::own::streaming::{CreateTopology, options_of, parenthesised, with_parser};
-use crate::parser::own::words::Words;
-use crate::parser::statement::{self, statement_of};
-use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
+use crate::parser::own::streaming::CreateTopology;
+use crate::parser::statement;
+use crate::parser::text::tokens::{BEGINNING, tokenize};
 use crate::parser::windows::{WINDOW_END, WINDOW_START};
 use crate::planner::bounded_functions;
 use crate::planner::query::logical_plan;
@@ -18,15 +17,16 @@ use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionCore;
 use crate::session::sequence_functions;
 use crate::session::variables::SessionVariables;
-use crate::streaming::conditions::ChangedRows;
+use crate::streaming::changed_rows::{ChangedRows, read_before};
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::expressions;
-use crate::streaming::late::{LateClauses, take_clauses};
+use crate::streaming::late::LateClauses;
 use crate::streaming::lists::is_list;
 use crate::streaming::merge::{replaces_rows, row_changes};
-use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve, take_triggers};
+use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve};
 use crate::streaming::options::StreamOptions;
-use crate::streaming::pattern::clause::{PatternClause, take_patterns};
+use crate::streaming::parsed_steps::{StepText, names_of, numbered_label, parse_step, written_table};
+use crate::streaming::pattern::clause::PatternClause;
 use crate::streaming::pattern::planning::PatternPlanner;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
@@ -45,9 +45,8 @@ use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Query, Statement, TableObject};
-use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use entresol_tables::{Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -107,20 +106,6 @@ pub(crate) enum Target {
     },
 }
 
-/// Text of a step, and what stands around its query.
-struct StepText {
-    statement: DFStatement,
-    /// Text of the condition of an ABORT WHEN, of which the statement is a query.
-    condition: Option<String>,
-    /// Table behind INTO of an ABORT WHEN.
-    into: Option<String>,
-    stream: Option<String>,
-    state_table: Option<String>,
-    state_ttl: Option<StateTtl>,
-    late: LateClauses,
-    patterns: Vec<PatternClause>,
-}
-
 /// Kind of a step, as far as it is known before its query is planned.
 struct StepKind {
     stream: Option<String>,
@@ -157,30 +142,6 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
     Ok(PlannedTopology { state_ttl, state: planner.context.state(), sources: planner.sources, steps })
 }
 
-/// Label of a step: its number among those of the topology, its verb, and the stream or table of it.
-fn numbered_label(number: usize, tokens: &[TokenWithSpan]) -> String {
-    let verb = tokens.iter().take(2).map(|token| token.token.to_string().to_uppercase());
-    let verb = verb.collect::<Vec<_>>().join(" ");
-    let of =
-        written_table(tokens).or_else(|| names_of(tokens).0).map_or_else(String::new, |of| format!(" {of}"));
-    format!("step {number} ({verb}{of})")
-}
-
-/// Table that a step writes: the name behind INSERT INTO, MERGE INTO or DELETE FROM.
-fn written_table(tokens: &[TokenWithSpan]) -> Option<String> {
-    let [verb, into, rest @ ..] = tokens else { return None };
-    let begins = |words: [&str; 2]| is_word(&verb.token, words[0]) && is_word(&into.token, words[1]);
-    let writes = begins(["insert", "into"]) || begins(["merge", "into"]) || begins(["delete", "from"]);
-    let [first, second, third, ..] = rest else { return None };
-    let name = if second.token == Token::Period { third } else { first };
-    match &name.token {
-        Token::Word(word) if !writes || word.value.is_empty() => None,
-        Token::Word(word) if word.quote_style.is_some() => Some(word.value.clone()),
-        Token::Word(word) => Some(word.value.to_lowercase()),
-        _ => None,
-    }
-}
-
 struct Planner<'s> {
     session: &'s SessionCore,
     context: SessionContext,
@@ -190,8 +151,8 @@ struct Planner<'s> {
     sources: BTreeMap<String, SourceDefinition>,
     /// Columns of the streams so far.
     streams: BTreeMap<String, Vec<Column>>,
-    /// Relations of the changes that the current step reads.
-    changed: Vec<ChangedRows>,
+    /// Changes of the topology's tables that the current step reads, by the names of their relations.
+    changed: BTreeMap<String, ChangedRows>,
     /// Tables that the steps write.
     written: Vec<String>,
     /// Target of the query that is the only step, of a sink or materialized view.
@@ -237,7 +198,7 @@ impl Planner<'_> {
             relations,
             sources: BTreeMap::new(),
             streams: BTreeMap::new(),
-            changed: Vec::new(),
+            changed: BTreeMap::new(),
             written: Vec::new(),
             target: None,
             stored: Vec::new(),
@@ -323,8 +284,10 @@ impl Planner<'_> {
         let lists_columns = !matches!(tree, Statement::Insert(insert) if insert.columns.is_empty());
         let kind = StepKind { stream, condition, into, changed_table };
         let (query, mut target) = self.target_of(tree, kind, &references)?;
-        let plan = self.planned(query, matches!(target, Target::Abort { .. })).await?;
-        if matches!(target, Target::Abort { .. }) {
+        let is_condition = matches!(target, Target::Abort { .. });
+        let plan = self.planned_with_changes(query, is_condition, &mut references).await?;
+        if let Target::Abort { changed, .. } = &mut target {
+            changed.extend(self.changed.values().cloned());
             return Ok(PlannedStep { label, target, plan, references, names, state_table, late, state_ttl });
         }
         if let Target::Insert { columns, .. } = &mut target
@@ -359,7 +322,7 @@ impl Planner<'_> {
             }
             (Statement::Query(query), None) if let Some(text) = condition => {
                 check_condition(references)?;
-                (query.clone(), Target::Abort { text, changed: self.changed.clone(), into })
+                (query.clone(), Target::Abort { text, changed: Vec::new(), into })
             }
             (Statement::Query(query), None) if let Some((table, inserts)) = changed_table => {
                 (query.clone(), Target::Merge { table, inserts })
@@ -376,6 +339,42 @@ impl Planner<'_> {
                 return Err(Error::unsupported(format!("step {text}")));
             }
         })
+    }
+
+    /// Plan of the query of a step or condition. The changes that it reads of tables that the topology changes have the rows
+    /// before if it reads columns of them.
+    async fn planned_with_changes(
+        &mut self,
+        query: Box<Query>,
+        is_condition: bool,
+        references: &mut BTreeMap<String, Reference>,
+    ) -> Result<LogicalPlan> {
+        let mut plan = self.planned(query.clone(), is_condition).await?;
+        if self.changed.is_empty() {
+            return Ok(plan);
+        }
+        let columns_of_table = |relation: &str| self.changed.get(relation).map(ChangedRows::columns_of_table);
+        let read = read_before(&plan, &self.context.state(), is_condition, columns_of_table)?;
+        for (relation, with_before) in std::mem::take(&mut self.changed) {
+            let mut changed = with_before.clone();
+            if !read.contains(&relation) {
+                changed = with_before.without_before()?;
+                self.register_table(&relation, changed.relation())?;
+                match self.planned(query.clone(), is_condition).await {
+                    Ok(without_before) => plan = without_before,
+                    // It names a column that nothing depends on.
+                    Err(_) => {
+                        changed = with_before;
+                        self.register_table(&relation, changed.relation())?;
+                    }
+                }
+            }
+            if let Some(Reference::Changes { with_before, .. }) = references.get_mut(&relation) {
+                *with_before = changed.has_before();
+            }
+            self.changed.insert(relation, changed);
+        }
+        Ok(plan)
     }
 
     /// Plan of the query of a step, or of a condition, which is a query with an end.
@@ -469,14 +468,9 @@ impl Planner<'_> {
                 columns
             }
             Reference::Changes { table, .. } => {
-                let table = self.session.catalog.table(table)?;
-                if table.schema().hidden_key() {
-                    let message = format!("CHANGES of table {}, which has no key", table.name());
-                    return Err(Error::unsupported(message));
-                }
-                let changed = ChangedRows::new(&table);
+                let changed = ChangedRows::new(&self.session.catalog.table(table)?, true)?;
                 let changes = changed.relation();
-                self.changed.push(changed);
+                self.changed.insert(relation.to_owned(), changed);
                 return self.register_table(relation, changes);
             }
         };
@@ -589,125 +583,6 @@ fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec
         Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY")),
     };
     Ok((Arc::clone(table), columns, upserts))
-}
-
-/// Parses a step: its query or statement, without the clauses that only streams have.
-fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
-    take_triggers(&mut tokens);
-    let patterns = take_patterns(&mut tokens)?;
-    let late = take_clauses(&mut tokens)?;
-    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
-    if is(0, "abort") {
-        return parse_condition(tokens);
-    }
-    if !(is(0, "create") && is(1, "stream")) {
-        let statement = statement_of(tokens)?;
-        return Ok(StepText {
-            statement,
-            condition: None,
-            into: None,
-            stream: None,
-            state_table: None,
-            state_ttl: None,
-            late,
-            patterns,
-        });
-    }
-    let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
-        return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
-    };
-    let quoted = word.quote_style.is_some();
-    let name = if quoted { word.value.clone() } else { word.value.to_lowercase() };
-    let mut rest = &tokens[3..];
-    let (mut state_table, mut state_ttl) = (None, None);
-    if rest.first().is_some_and(|token| is_word(&token.token, "with")) {
-        let (body, behind) = parenthesised(&rest[1..])?;
-        let mut options = StreamOptions::new(format!("stream \"{name}\""), &options_of(body)?);
-        state_table = options.take("state_table");
-        state_ttl = StateTtl::take(&mut options)?;
-        options.end()?;
-        rest = behind;
-    }
-    match rest {
-        [as_word, query @ ..] if is_word(&as_word.token, "as") => {
-            let statement = statement_of(query.to_vec())?;
-            Ok(StepText {
-                statement,
-                condition: None,
-                into: None,
-                stream: Some(name),
-                state_table,
-                state_ttl,
-                late,
-                patterns,
-            })
-        }
-        _ => Err(Error::Syntax(format!("syntax error: CREATE STREAM {name}: expected AS query"))),
-    }
-}
-
-/// Parses `ABORT WHEN condition [INTO table]` as a query of the condition.
-fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
-    let wrong = || Error::Syntax("syntax error: expected ABORT WHEN condition [INTO table]".to_owned());
-    let [abort, when, condition @ ..] = tokens.as_slice() else { return Err(wrong()) };
-    let (condition, into) = match condition {
-        [condition @ .., word, table] if is_word(&word.token, "into") => {
-            let name = [&table.token];
-            (condition, Some(Words(&name).folded()?))
-        }
-        condition => (condition, None),
-    };
-    if !is_word(&when.token, "when") || condition.is_empty() {
-        return Err(wrong());
-    }
-    with_parser(condition, |parser| parser.parse_expr())?;
-    let select = TokenWithSpan { token: Token::make_keyword("SELECT"), span: abort.span };
-    let query: Vec<TokenWithSpan> = std::iter::once(select).chain(condition.iter().cloned()).collect();
-    Ok(StepText {
-        statement: statement_of(query)?,
-        condition: Some(format!("ABORT WHEN {}", written(condition))),
-        into,
-        stream: None,
-        state_table: None,
-        state_ttl: None,
-        late: LateClauses::default(),
-        patterns: Vec::new(),
-    })
-}
-
-/// Text of tokens as it was written: with blanks where there were some, and without comments.
-fn written(tokens: &[TokenWithSpan]) -> String {
-    let mut text = String::new();
-    let mut end = None;
-    for token in tokens {
-        if end.is_some_and(|end| end != token.span.start) {
-            text.push(' ');
-        }
-        text.push_str(&token.token.to_string());
-        end = Some(token.span.end);
-    }
-    text
-}
-
-/// Relations that a step names, and the stream that it creates. Nothing is known of a step that cannot be parsed.
-pub(crate) fn names_of(tokens: &[TokenWithSpan]) -> (Option<String>, Vec<String>) {
-    let mut names: Vec<String> = written_table(tokens).into_iter().collect();
-    let Ok(StepText { mut statement, into, stream, late, .. }) = parse_step(tokens.to_vec()) else {
-        return (None, names);
-    };
-    names.extend(into.into_iter().chain(late.table));
-    names.extend(references_in(&mut statement).iter().map(|reference| reference.name().to_owned()));
-    (stream, names)
-}
-
-/// Relations that a step reads; an error if it cannot be parsed.
-pub(crate) fn references_of(tokens: &[TokenWithSpan]) -> Result<Vec<Reference>> {
-    Ok(references_in(&mut parse_step(tokens.to_vec())?.statement))
-}
-
-fn references_in(statement: &mut DFStatement) -> Vec<Reference> {
-    let resolved = statement::inner_mut(statement).map(|tree| resolve(tree, |_| true));
-    resolved.and_then(Result::ok).unwrap_or_default().into_values().collect()
 }
 
 impl PlannedTopology {

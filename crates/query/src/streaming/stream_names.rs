@@ -5,7 +5,7 @@
 use crate::ddl::stored_topologies;
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::CreateTopology;
-use crate::streaming::steps::names_of;
+use crate::streaming::parsed_steps::names_of;
 use entresol_tables::Catalog;
 
 /// Refuses two streams of one name, and a stream with the name of a source or of a stream of no topology.

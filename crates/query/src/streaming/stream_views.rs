@@ -15,7 +15,7 @@ use crate::parser::names::{identifier, table_name};
 use crate::parser::statement::{STREAM_VIEW, created_stream};
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
-use crate::streaming::steps::names_of;
+use crate::streaming::parsed_steps::names_of;
 use crate::streaming::stored_streams;
 use datafusion::sql::sqlparser::ast::{CreateView, Ident, ObjectName};
 use entresol_tables::Catalog;

@@ -31,6 +31,7 @@ use crate::session::result::StatementResult;
 use crate::streaming::dependents::noun_of;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{Flow, Translator};
+use crate::streaming::parsed_steps::references_of;
 use crate::streaming::replaced::check_replaced;
 use crate::streaming::starting::{check_cycle, forget_state, relations_of, start};
 use crate::streaming::steps::{self, PlannedTopology};
@@ -69,7 +70,7 @@ pub(crate) async fn create(
 fn reads_stream(catalog: &Catalog, create: &CreateTopology) -> Result<bool> {
     let mut references = Vec::new();
     for step in &create.steps {
-        references.extend(steps::references_of(step)?);
+        references.extend(references_of(step)?);
     }
     let is_changes = |reference: &Reference| matches!(reference, Reference::Changes { .. });
     let names: Vec<String> = references.iter().map(|reference| reference.name().to_owned()).collect();

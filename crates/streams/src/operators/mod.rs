@@ -71,6 +71,7 @@ pub(crate) mod window_aggregate;
 mod window_pages;
 pub(crate) mod window_state;
 mod window_writes;
+pub(crate) mod written_rows;
 
 use crate::element::Batch;
 use crate::error::{Error, Result};

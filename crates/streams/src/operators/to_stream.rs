@@ -11,18 +11,22 @@
 //!   follow-up would need a durable queue to be exactly once, and readers would see the cause without its
 //!   effect. External sinks behind the continuation still emit only after the commit has succeeded.
 //!
-//! Deletes are omitted, or (with changes) marked by TRUE in a last column `deleted_`; such tuples have NULL
-//! in all columns but the key's. Watermarks of an `OnCommit` stream are delayed until its tuples were sent.
+//! Deletes are omitted. With the rows before they are tuples too: each has the columns of the table, those of the row before,
+//! the change type, and NULL in place of the timestamp of the commit. Of `OnCommit` these changes are those that the change log
+//! of the table gets at the commit: a key that was inserted and deleted has none, one that was written with the values that it
+//! had is an update. Watermarks of an `OnCommit` stream are delayed until its tuples were sent.
 
+use crate::UTC;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
+use crate::operators::written_rows::SentForm;
 use crate::operators::{Context, Operator, Output, current_of, extends};
 use arrow_array::cast::AsArray;
-use arrow_array::{BooleanArray, RecordBatch};
-use arrow_schema::ArrowError;
+use arrow_array::{BooleanArray, RecordBatch, new_null_array};
+use arrow_schema::{ArrowError, DataType};
 use arrow_select::filter::filter_record_batch;
-use entresol_tables::{BatchBuilder, Column, Table, Value};
+use entresol_tables::{BatchBuilder, ChangeKind, Column, Table, arrow_schema};
 use std::sync::Arc;
 
 /// Trigger policy of a TO_STREAM.
@@ -42,48 +46,47 @@ pub(crate) struct ToStream {
     pub(crate) trigger: Trigger,
     /// Columns of the output.
     pub(crate) columns: Vec<Column>,
-    /// True if deletes are sent too, and tuples have the `deleted_` column.
-    pub(crate) with_deletes: bool,
+    /// True if rows before, change types and deletes are sent.
+    pub(crate) with_before: bool,
+    /// Form of the tuples that it receives.
+    pub(crate) received: SentForm,
     pub(crate) held_watermark: Option<EventTime>,
 }
 
 impl ToStream {
     /// Changes of the transaction.
     fn changed(&self, context: &Context<'_>) -> Result<Batch> {
-        let schema = self.table.schema();
+        let transaction = context.transaction()?;
+        if self.with_before {
+            return Ok(self.table.open_changes(transaction, self.width)?.into());
+        }
         let mut tuples = BatchBuilder::new(&self.columns, 0);
-        for change in self.table.changes(context.transaction()?)? {
-            let deleted = change.row.is_none();
-            if deleted && !self.with_deletes {
-                continue;
-            }
-            let mut tuple = change.row.unwrap_or_else(|| {
-                let mut row = vec![Value::Null; schema.columns().len()];
-                for (&column, value) in schema.key().iter().zip(change.key) {
-                    row[column] = value;
-                }
-                row
-            });
+        for mut tuple in self.table.changes(transaction)?.into_iter().filter_map(|change| change.row) {
             tuple.truncate(self.width);
-            if self.with_deletes {
-                tuple.push(Value::Boolean(deleted));
-            }
             let pushed = tuples.push(&tuple);
             pushed.map_err(|reason| Error::Tuple { operator: self.name.clone(), reason })?;
         }
         Ok(tuples.finish().into())
     }
 
-    /// Rows that TO_TABLE wrote, with their `deleted_` column, as tuples of this stream.
+    /// Tuples of this stream, of what TO_TABLE has sent.
     fn written(&self, rows: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-        let deleted = rows.num_columns() - 1;
         let mut columns: Vec<usize> = (0..self.width).collect();
-        if self.with_deletes {
-            columns.push(deleted);
+        if self.received != SentForm::Changes {
             return rows.project(&columns);
         }
-        let is_written = BooleanArray::new(!rows.column(deleted).as_boolean().values(), None);
-        filter_record_batch(&rows.project(&columns)?, &is_written)
+        let kind = rows.num_columns() - 1;
+        if !self.with_before {
+            let is_written = rows.column(kind).as_string::<i32>().iter();
+            let is_written: BooleanArray =
+                is_written.map(|kind| Some(kind != Some(ChangeKind::Delete.name()))).collect();
+            return filter_record_batch(&rows.project(&columns)?, &is_written);
+        }
+        columns.extend(kind / 2..kind / 2 + self.width);
+        columns.push(kind);
+        let mut changes = rows.project(&columns)?.columns().to_vec();
+        changes.push(new_null_array(&DataType::Int64, rows.num_rows()));
+        RecordBatch::try_new(arrow_schema(&self.columns, UTC), changes)
     }
 }
 
@@ -96,7 +99,7 @@ impl Operator for ToStream {
         true
     }
 
-    /// Receives the rows that TO_TABLE wrote, with their `deleted_` column; only with `EachTuple`.
+    /// Receives what TO_TABLE has written; only with `EachTuple`.
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let written = self.written(batch.rows());
         let refused =

@@ -7,6 +7,7 @@
 //! - A batch of changes deletes the rows that are taken back and writes the others: of equal keys, what is taken back
 //!   counts before what is inserted.
 //! - `single_row` replaces the one row of a table without a key, which has a fixed row number.
+//! - Its changes are sent to the TO_STREAMs that read each tuple ([`super::written_rows`]).
 //! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its
 //!   state.
 //! - Stateless between batches: an abort needs no action here.
@@ -18,6 +19,7 @@ use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::graph::OperatorArguments;
 use crate::operators::group_index::GroupIndex;
 use crate::operators::row_rules::RowRules;
+use crate::operators::written_rows::{RowsBefore, SentForm, written};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
@@ -26,7 +28,6 @@ use arrow_array::{
 };
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
-use arrow_select::nullif::nullif;
 use entresol_tables::{Column, DataType, ROWID_COLUMN, Table, Value, arrow_schema};
 use std::sync::Arc;
 
@@ -220,8 +221,8 @@ pub(crate) struct ToTableOperator {
     pub(crate) is_single_row: bool,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     pub(crate) rules: Option<Box<dyn RowRules>>,
-    /// True if a TO_STREAM reads each tuple: the written rows are sent.
-    pub(crate) emits: bool,
+    /// Form in which what it has written is sent.
+    pub(crate) sent: SentForm,
 }
 
 impl ToTableOperator {
@@ -240,18 +241,8 @@ impl ToTableOperator {
             return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
         }
         let mapping = Mapping::new(&table, &columns, rules.is_some()).map_err(invalid)?;
-        let (is_single_row, delete_when, emits) = (false, None, false);
-        Ok(ToTableOperator {
-            name,
-            table,
-            columns,
-            mapping,
-            insert,
-            is_single_row,
-            delete_when,
-            rules,
-            emits,
-        })
+        let (is_single_row, delete_when, sent) = (false, None, SentForm::Nothing);
+        Ok(ToTableOperator { name, table, columns, mapping, insert, is_single_row, delete_when, rules, sent })
     }
 
     /// Rows of the table; with their row number if all are one row.
@@ -324,15 +315,23 @@ impl ToTableOperator {
         deletes: Vec<bool>,
         output: &mut Output,
     ) -> Result<()> {
+        let sends_changes = self.sent == SentForm::Changes && rows.num_rows() > 0;
+        let before = sends_changes.then(|| {
+            let are_new = self.insert && deletes.is_empty();
+            RowsBefore::read(context, (&self.name, &self.table), &rows, are_new)
+        });
+        let before = before.transpose()?;
         if deletes.is_empty() {
             self.write(context, &rows)?;
         } else {
             self.write_and_delete(context, &rows, &deletes)?;
         }
-        if self.emits {
-            let changes = self.changes(&rows, deletes);
-            output.push(changes.map_err(|error| self.refused(error.to_string()))?.into());
-        }
+        let sent = match (before, self.sent) {
+            (Some(before), _) => before.changes(&rows, &deletes),
+            (None, SentForm::Rows) => written(&self.table, &rows, &deletes),
+            (None, _) => return Ok(()),
+        };
+        output.push(sent.map_err(|error| self.refused(error.to_string()))?.into());
         Ok(())
     }
 
@@ -358,29 +357,6 @@ impl ToTableOperator {
 
     fn refused(&self, reason: String) -> Error {
         Error::Tuple { operator: self.name.clone(), reason }
-    }
-
-    /// Written rows with their `deleted_` column, for TO_STREAM; of deleted ones the key alone.
-    fn changes(&self, rows: &RecordBatch, deletes: Vec<bool>) -> Result<RecordBatch, ArrowError> {
-        let is_deleted =
-            BooleanArray::from(if deletes.is_empty() { vec![false; rows.num_rows()] } else { deletes });
-        let key = self.table.schema().key();
-        let mut columns = Vec::with_capacity(rows.num_columns() + 1);
-        let mut fields = Vec::with_capacity(rows.num_columns() + 1);
-        let visible = self.table.schema().visible_columns().len();
-        for (at, (array, field)) in
-            rows.columns().iter().zip(rows.schema().fields()).take(visible).enumerate()
-        {
-            columns.push(if key.contains(&at) || is_deleted.true_count() == 0 {
-                Arc::clone(array)
-            } else {
-                nullif(array, &is_deleted)?
-            });
-            fields.push(field.as_ref().clone().with_nullable(true));
-        }
-        fields.push(Field::new("deleted_", ArrowType::Boolean, false));
-        columns.push(Arc::new(is_deleted));
-        RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), columns)
     }
 }
 

@@ -448,29 +448,41 @@ impl Table {
 
     /// Rows before and after the changes in a transaction's write set, of each changed key.
     pub fn changed_rows(&self, tx: &Transaction) -> Result<Vec<(Option<Row>, Option<Row>)>> {
-        if self.has_pages() {
-            let row = |key: &KeyBytes, value: Vec<u8>| {
-                RowView::new(&self.name, &self.schema, key, &value).map(|row| row.to_row())
-            };
-            let changed = self.changed_values(tx)?.into_iter().map(|(key, (old, new))| {
-                let row = |value: Option<Vec<u8>>| value.map(|value| row(&key, value)).transpose();
-                Ok((row(old)?, row(new)?))
-            });
-            return changed.collect();
-        }
-        let changes = tx.changes(self.state.id());
-        let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| &key[..]).collect();
         let mut changed = Vec::new();
-        for (old, (key, value)) in self.read_values_before(tx, &keys)?.into_iter().zip(&changes) {
-            let row =
-                |value: &[u8]| RowView::new(&self.name, &self.schema, key, value).map(|row| row.to_row());
-            let old = old.as_deref().map(row).transpose()?;
-            let new = value.as_deref().filter(|value| *value != TOMBSTONE).map(row).transpose()?;
+        self.for_each_change(tx, |old, new| {
+            let (old, new) = (old.map(|row| row.to_row()), new.map(|row| row.to_row()));
             if old != new {
                 changed.push((old, new));
             }
-        }
+        })?;
         Ok(changed)
+    }
+
+    /// Calls `f` with the rows before and after the changes in a transaction's write set, of each written key in their order.
+    /// They may be the same; where rows stand in pages, keys whose rows are the same are left out.
+    pub(crate) fn for_each_change(
+        &self,
+        tx: &Transaction,
+        mut f: impl FnMut(Option<RowView<'_>>, Option<RowView<'_>>),
+    ) -> Result<()> {
+        if self.has_pages() {
+            for (key, (old, new)) in self.changed_values(tx)? {
+                f(self.view_of(&key, old.as_deref())?, self.view_of(&key, new.as_deref())?);
+            }
+            return Ok(());
+        }
+        let changes = tx.changes(self.state.id());
+        let keys: Vec<&[u8]> = changes.iter().map(|(key, _)| &key[..]).collect();
+        for (old, (key, new)) in self.read_values_before(tx, &keys)?.into_iter().zip(&changes) {
+            let new = new.as_deref().filter(|value| *value != TOMBSTONE);
+            f(self.view_of(key, old.as_deref())?, self.view_of(key, new)?);
+        }
+        Ok(())
+    }
+
+    /// Row of a stored value, if there is one.
+    fn view_of<'a>(&'a self, key: &'a [u8], value: Option<&'a [u8]>) -> Result<Option<RowView<'a>>> {
+        value.map(|value| RowView::new(&self.name, &self.schema, key, value)).transpose()
     }
 
     /// Encodes the values of a key.
