@@ -34,6 +34,8 @@ mod examples;
 mod failures;
 #[path = "topologies/files.rs"]
 mod files;
+#[path = "topologies/first_rows.rs"]
+mod first_rows;
 #[path = "topologies/joins.rs"]
 mod joins;
 #[path = "topologies/large_states.rs"]
@@ -550,7 +552,7 @@ fn a_file_is_followed_and_bad_lines_are_in_their_table() {
 /// Steps of a topology that are refused, and what the error says.
 const REFUSED_STEPS: &[(&str, &str)] = &[
     ("INSERT INTO t SELECT meter, sum(kw) FROM TUMBLE(reading, at, INTERVAL '1 hour') GROUP BY meter", "without end"),
-    ("INSERT INTO t SELECT meter, kw FROM reading ORDER BY kw", "ORDER BY and LIMIT"),
+    ("INSERT INTO t SELECT meter, kw FROM reading ORDER BY kw", "ORDER BY or OFFSET without LIMIT"),
     ("INSERT INTO t SELECT meter, kw FROM t", "triggers nothing"),
     ("INSERT INTO t SELECT meter, kw FROM nothing", "nothing"),
     ("INSERT INTO nothing SELECT meter FROM reading", "\"nothing\" does not exist"),
@@ -810,6 +812,11 @@ fn later_examples_run(session: &mut Session, examples: &[&str]) {
         ON l.meter = h.meter WHERE h.place = 1";
     assert_eq!(rows(session, highest), [["true"]]);
     assert_eq!(rows(session, "SELECT count(DISTINCT hour) FROM busiest"), [["6"]]);
+    let most_read = "SELECT meter, readings FROM seen ORDER BY readings DESC, meter LIMIT 5";
+    assert_eq!(
+        rows(session, "SELECT meter, readings FROM most_read ORDER BY readings DESC, meter"),
+        rows(session, most_read)
+    );
     session.execute(examples[17]).unwrap();
     wait_for_end(session, "averages");
     let moving =

@@ -113,7 +113,7 @@ pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern, numbers_ta
 pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
 };
-pub use ranking::{RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking};
+pub use ranking::{RANK_MAX, RankChanges, RankEmission, RankFunction, RankOrder, Ranking};
 pub use regular_join::{JoinLife, RegularJoin};
 pub use row_windows::{
     FrameBound, PRECEDING_ROWS_MAX, RANGE_ROWS_MAX, RowFrame, RowFunction, RowFunctionKind, RowWindows,

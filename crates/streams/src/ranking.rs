@@ -34,6 +34,8 @@ pub struct Ranking {
     pub limit: Option<usize>,
     /// Occasion at which ranks are sent.
     pub emission: RankEmission,
+    /// Changes that a ranking at the commit sends.
+    pub changes: RankChanges,
     /// Name of the column with the rank, which is added to the stream.
     pub rank_column: String,
     /// Table of the rows that are ranked, which only this operator may write.
@@ -66,6 +68,19 @@ pub struct RankOrder {
     pub nulls_first: bool,
 }
 
+/// Changes that a ranking at the commit sends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RankChanges {
+    /// Ranks that have another row: it is sent, and the one that had the rank is taken back.
+    OfRanks,
+    /// Rows that are new among the first ones behind so many, or have left them: one that only gets another rank is not sent
+    /// again, so the rank is sent as 0. All that are taken back are before the others.
+    OfRows {
+        /// Count of the first rows that are not sent.
+        skipped: usize,
+    },
+}
+
 /// Occasion at which the ranks of rows are sent.
 #[derive(Debug, Clone, Copy)]
 pub enum RankEmission {
@@ -90,8 +105,7 @@ pub enum RankEmission {
         /// Maximum time ahead of the clock of an event time that moves the watermark.
         future_limit: Duration,
     },
-    /// Commit of the transaction: the rows whose rank is another than at the commit before. The one that was sent with the
-    /// same partition and rank is taken back.
+    /// Commit of the transaction: what has changed since the commit before ([`Ranking::changes`]).
     Commit,
 }
 
@@ -195,6 +209,7 @@ impl Ranking {
             order: self.order.clone(),
             function: self.function,
             limit: self.limit,
+            changes: self.changes,
             has_changes: stream.changes,
             frames: None,
             partitions_in_dram: self.partitions_in_dram.max(1),
@@ -205,7 +220,8 @@ impl Ranking {
     fn key_of_rows(&self, stream: &Stream) -> Option<Rc<[String]>> {
         let partition = self.partition.iter().map(|&column| stream.columns()[column].name.clone());
         let key: Vec<String> = partition.chain([self.rank_column.clone()]).collect();
-        (self.function == RankFunction::RowNumber).then(|| Rc::from(key))
+        let has_key = self.function == RankFunction::RowNumber && self.changes == RankChanges::OfRanks;
+        has_key.then(|| Rc::from(key))
     }
 
     /// Times that close windows or end the wait for earlier rows.

@@ -11,7 +11,7 @@ use crate::operators::rank_state::{RankLayout, RankState};
 use crate::operators::ranking::RankOperator;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::window_aggregate::SourceTimes;
-use crate::ranking::{RankEmission, RankFunction, RankOrder, Ranking, free_name};
+use crate::ranking::{RankChanges, RankEmission, RankFunction, RankOrder, Ranking, free_name};
 use crate::stream::Stream;
 use arrow_array::ArrayRef;
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
@@ -203,6 +203,7 @@ impl RowWindows {
             partition: self.partition.clone(),
             order: self.order.clone(),
             limit: None,
+            changes: RankChanges::OfRanks,
             emission: RankEmission::EventTime {
                 time: self.time,
                 lateness: self.lateness,

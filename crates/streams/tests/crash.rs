@@ -10,8 +10,8 @@ use entresol_memory::crash::{CrashOptions, check};
 use entresol_memory::{Durability, Pool};
 use entresol_streams::{
     Aggregate, Boundary, ColumnExpression, Error, FrameBound, GeneratorSource, JoinKind, MergeInto, OnError,
-    RankEmission, RankFunction, RankOrder, Ranking, RowFrame, RowFunction, RowFunctionKind, RowWindows,
-    RunningGroups, Stream, TimeWindow, ToTable, Topology, Trigger, Tuple,
+    RankChanges, RankEmission, RankFunction, RankOrder, Ranking, RowFrame, RowFunction, RowFunctionKind,
+    RowWindows, RunningGroups, Stream, TimeWindow, ToTable, Topology, Trigger, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
 use entresol_transactions::StateContext;
@@ -111,6 +111,7 @@ fn follow_counts(counts: &Stream) {
         partition: Vec::new(),
         order: vec![by_count, by_meter],
         limit: Some(2),
+        changes: RankChanges::OfRanks,
         emission: RankEmission::Commit,
         rank_column: "place".to_owned(),
         state_table: "ranked".to_owned(),

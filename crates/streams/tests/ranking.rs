@@ -4,9 +4,9 @@
 mod support;
 
 use entresol_streams::{
-    Boundary, ChannelSource, Element, GROUPS_IN_DRAM_MAX, GeneratorSource, Punctuation, RankEmission,
-    RankFunction, RankOrder, Ranking, Stream, TimeWindow, ToTable, Topology, TopologyBuilder, Tuple,
-    WindowEdge, WindowKind,
+    Boundary, ChannelSource, Element, GROUPS_IN_DRAM_MAX, GeneratorSource, Punctuation, RankChanges,
+    RankEmission, RankFunction, RankOrder, Ranking, Stream, TimeWindow, ToTable, Topology, TopologyBuilder,
+    Tuple, WindowEdge, WindowKind,
 };
 use entresol_tables::{Catalog, Value};
 use std::collections::BTreeMap;
@@ -67,6 +67,7 @@ fn rank(stream: &Stream, case: Case) {
         partition,
         order,
         limit: case.limit,
+        changes: RankChanges::OfRanks,
         emission,
         rank_column: "place".to_owned(),
         state_table: "open".to_owned(),
@@ -309,6 +310,7 @@ fn a_ranking_without_bounds_is_refused() {
             partition: vec![0],
             order: vec![ascending(1)],
             limit: Some(1),
+            changes: RankChanges::OfRanks,
             emission: RankEmission::Commit,
             rank_column: "place".to_owned(),
             state_table: "open".to_owned(),

@@ -8,8 +8,8 @@ use entresol_memory::Durability;
 use entresol_streams::{
     Aggregate, Boundary, ChannelSource, ColumnExpression, EARLY_RESULTS_BYTES_MAX, EarlyEmission, Element,
     Error as StreamError, Expression, GROUPS_IN_DRAM_MAX, GeneratorSource, GroupLife, OnError, Punctuation,
-    RankEmission, RankFunction, RankOrder, Ranking, Report, RunningGroups, Stream, TimeWindow, ToTable,
-    Topology, Tuple,
+    RankChanges, RankEmission, RankFunction, RankOrder, Ranking, Report, RunningGroups, Stream, TimeWindow,
+    ToTable, Topology, Tuple,
 };
 use entresol_tables::{Catalog, Column, DataType, Modifier, Schema, TableOptions, Value};
 use std::collections::BTreeMap;
@@ -45,6 +45,7 @@ fn count_meters(catalog: &Arc<Catalog>, meters: impl Fn(u64) -> Option<i32> + Se
         partition: vec![0],
         order: by_power,
         limit: Some(1),
+        changes: RankChanges::OfRanks,
         emission: RankEmission::Commit,
         rank_column: "place".to_owned(),
         state_table: "greatest".to_owned(),

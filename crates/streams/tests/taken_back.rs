@@ -9,8 +9,8 @@ use arrow_array::types::Int64Type;
 use arrow_array::{Array, ArrayRef, Int32Array, Int64Array, RecordBatch};
 use entresol_memory::Durability;
 use entresol_streams::{
-    Aggregate, Boundary, ColumnExpression, GeneratorSource, JoinKind, MergeInto, RankEmission, RankFunction,
-    RankOrder, Ranking, RunningGroups, Stream, ToTable, Topology,
+    Aggregate, Boundary, ColumnExpression, GeneratorSource, JoinKind, MergeInto, RankChanges, RankEmission,
+    RankFunction, RankOrder, Ranking, RunningGroups, Stream, ToTable, Topology,
 };
 use entresol_tables::{Catalog, Column, DataType, Schema, TableOptions, Value};
 use std::collections::BTreeMap;
@@ -93,6 +93,7 @@ fn run(catalog: &Arc<Catalog>, end: u64, every: usize) {
         partition: Vec::new(),
         order: vec![order(1, true), order(0, false)],
         limit: Some(FIRST),
+        changes: RankChanges::OfRanks,
         emission: RankEmission::Commit,
         rank_column: "place".to_owned(),
         state_table: "ranked".to_owned(),

@@ -354,7 +354,7 @@ fn what_a_view_cannot_be_is_refused_with_the_reason() {
             "0A000",
             "the columns of PARTITION BY and the rank",
         ),
-        ("v AS SELECT n FROM number ORDER BY n", "0A000", "ORDER BY and LIMIT of a stream"),
+        ("v AS SELECT n FROM number ORDER BY n", "0A000", "ORDER BY or OFFSET without LIMIT"),
         ("v AS SELECT n, n FROM number", "42701", "n"),
         ("v (a, b) AS SELECT n FROM number", "42601", "specifies more column names than columns"),
         ("v AS SELECT nope FROM number", "42703", "nope"),

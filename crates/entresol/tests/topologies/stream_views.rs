@@ -92,7 +92,7 @@ fn views_over_streams_are_no_tables_and_no_streams() {
         ),
         ("CREATE OR REPLACE VIEW high AS SELECT at FROM reading", "2BP01", "cannot replace view high"),
         ("CREATE VIEW place AS SELECT at FROM reading", "42P07", "table \"place\" already exists"),
-        ("CREATE VIEW v AS SELECT at FROM reading ORDER BY at", "0A000", "ORDER BY and LIMIT of a stream"),
+        ("CREATE VIEW v AS SELECT at FROM reading ORDER BY at", "0A000", "ORDER BY or OFFSET without LIMIT"),
         ("CREATE VIEW v AS SELECT nope FROM reading", "42703", "nope"),
         ("DROP STREAM high", "42809", "\"high\" is a view, not a stream"),
         ("DROP VIEW high", "2BP01", "view hours uses it"),

@@ -27,6 +27,7 @@ pub(crate) mod emission;
 pub(crate) mod explaining;
 pub(crate) mod expressions;
 pub(crate) mod filled_relations;
+pub(crate) mod first_rows;
 pub(crate) mod generated_rows;
 pub(crate) mod joins;
 pub(crate) mod keyed_tables;

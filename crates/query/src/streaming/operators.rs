@@ -11,6 +11,7 @@ use crate::streaming::conditions::Condition;
 use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::{AssignedValues, Columns};
+use crate::streaming::first_rows::ALL_ROWS;
 use crate::streaming::names::Reference;
 use crate::streaming::pattern::planning::PlannedPattern;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_replaced};
@@ -310,9 +311,8 @@ impl<'t> Translator<'t> {
                 Ok(Flow { stream, windows: None, event_time: None, replaced })
             }
             LogicalPlan::Distinct(Distinct::On(distinct)) => self.distinct_on(distinct),
-            LogicalPlan::Sort(_) | LogicalPlan::Limit(_) => Err(Error::unsupported(
-                "ORDER BY and LIMIT of a stream without end: its first rows by an order are those WHERE n <= 10 of a query with row_number() OVER (ORDER BY ...) AS n",
-            )),
+            LogicalPlan::Limit(limit) => self.limit_node(limit),
+            LogicalPlan::Sort(_) => Err(Error::unsupported(ALL_ROWS)),
             LogicalPlan::Values(_) | LogicalPlan::EmptyRelation(_) => {
                 Err(Error::unsupported("a step that reads no source or stream"))
             }

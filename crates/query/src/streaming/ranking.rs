@@ -1,4 +1,5 @@
-//! Rankings: `row_number() OVER (PARTITION BY ... ORDER BY ...)` with a bound on it in WHERE, and `DISTINCT ON`.
+//! Rankings: `row_number() OVER (PARTITION BY ... ORDER BY ...)` with a bound on it in WHERE, `DISTINCT ON`, and ORDER BY with
+//! LIMIT ([`super::first_rows`]).
 //!
 //! | PARTITION BY and ORDER BY | rows are sent |
 //! | --- | --- |
@@ -25,8 +26,8 @@ use datafusion::logical_expr::{
     BinaryExpr, DistinctOn, Expr, Filter, LogicalPlan, Operator, SortExpr, Window,
 };
 use entresol_streams::{
-    ColumnExpression, GROUPS_IN_DRAM_MAX, RANK_MAX, RankEmission, RankFunction, RankOrder, Ranking,
-    WindowEdge,
+    ColumnExpression, GROUPS_IN_DRAM_MAX, RANK_MAX, RankChanges, RankEmission, RankFunction, RankOrder,
+    Ranking, WindowEdge,
 };
 use std::time::Duration;
 
@@ -36,7 +37,8 @@ impl Flow {
         let Some(replaced) = &self.replaced else { return Ok(()) };
         let instead = match replaced.by {
             Replacement::Ranking => "rank over a window, or by the event time ascending, or write",
-            Replacement::LateRows
+            Replacement::First
+            | Replacement::LateRows
             | Replacement::Early
             | Replacement::Running { .. }
             | Replacement::Source
@@ -65,6 +67,7 @@ impl Flow {
             Some(
                 Replacement::Running { .. }
                 | Replacement::Ranking
+                | Replacement::First
                 | Replacement::Source
                 | Replacement::Joined,
             ) => Ok(()),
@@ -84,14 +87,16 @@ impl Flow {
 }
 
 /// Parts of a ranking in a plan.
-struct PlannedRanking<'p> {
-    function: RankFunction,
-    partition: &'p [Expr],
-    order: &'p [SortExpr],
-    limit: Option<usize>,
-    rank_column: String,
+pub(crate) struct PlannedRanking<'p> {
+    pub(crate) function: RankFunction,
+    pub(crate) partition: &'p [Expr],
+    pub(crate) order: &'p [SortExpr],
+    pub(crate) limit: Option<usize>,
+    /// Changes that are sent, where it is sent at the commit.
+    pub(crate) changes: RankChanges,
+    pub(crate) rank_column: String,
     /// Plan that describes it.
-    plan: &'p LogicalPlan,
+    pub(crate) plan: &'p LogicalPlan,
 }
 
 impl Translator<'_> {
@@ -129,6 +134,7 @@ impl Translator<'_> {
                 partition: &called.params.partition_by,
                 order: &called.params.order_by,
                 limit,
+                changes: RankChanges::OfRanks,
                 rank_column: called.fun.name().to_owned(),
                 plan: &plan,
             },
@@ -146,6 +152,7 @@ impl Translator<'_> {
             partition: &distinct.on_expr,
             order,
             limit: Some(1),
+            changes: RankChanges::OfRanks,
             rank_column: "row_number".to_owned(),
             plan: &plan,
         };
@@ -154,7 +161,12 @@ impl Translator<'_> {
     }
 
     /// Stream of ranked rows: its columns, and the rank.
-    fn ranked(&mut self, flow: Flow, planned: &DFSchema, ranking: &PlannedRanking<'_>) -> Result<Flow> {
+    pub(crate) fn ranked(
+        &mut self,
+        flow: Flow,
+        planned: &DFSchema,
+        ranking: &PlannedRanking<'_>,
+    ) -> Result<Flow> {
         flow.check_whole("a ranking")?;
         if ranking.order.is_empty() {
             return Err(Error::unsupported("a ranking of a stream without ORDER BY"));
@@ -198,6 +210,7 @@ impl Translator<'_> {
             partition: partition_of_state.chain(edge).collect(),
             order,
             limit: ranking.limit,
+            changes: ranking.changes,
             emission,
             rank_column,
             state_table,
@@ -213,10 +226,9 @@ impl Translator<'_> {
             (column, Box::new(ColumnExpression(from)))
         });
         let stream = all.project(projected.collect());
-        let replaced = is_at_commit.then(|| ReplacedBy {
-            one_of: if ranking.limit == Some(1) { Vec::new() } else { vec![Some(width)] },
-            besides: vec![width],
-            ..ReplacedBy::of_key(Replacement::Ranking, partition.iter().copied().map(Some).collect())
+        let replaced = is_at_commit.then(|| match ranking.changes {
+            RankChanges::OfRanks => by_rank(ranking, &partition, width),
+            RankChanges::OfRows { skipped } => by_row(flow.replaced.as_ref(), ranking, skipped, width),
         });
         let (windows, event_time) = match emission {
             RankEmission::WindowClose { .. } => (flow.windows.and_then(closed), None),
@@ -227,6 +239,30 @@ impl Translator<'_> {
     }
 }
 
+/// Columns that identify the rows of a ranking by its ranks, which are behind so many columns.
+fn by_rank(ranking: &PlannedRanking<'_>, partition: &[usize], width: usize) -> ReplacedBy {
+    ReplacedBy {
+        one_of: if ranking.limit == Some(1) { Vec::new() } else { vec![Some(width)] },
+        besides: vec![width],
+        ..ReplacedBy::of_key(Replacement::Ranking, partition.iter().copied().map(Some).collect())
+    }
+}
+
+/// Columns that identify the rows of a ranking without its ranks: those of the rows that are ranked. Where there is one row at
+/// most, all do.
+fn by_row(
+    ranked: Option<&ReplacedBy>,
+    ranking: &PlannedRanking<'_>,
+    skipped: usize,
+    width: usize,
+) -> ReplacedBy {
+    let by = Replacement::First;
+    if ranking.limit == Some(skipped + 1) {
+        return ReplacedBy { besides: (0..width).collect(), ..ReplacedBy::of_key(by, Vec::new()) };
+    }
+    ranked.map_or_else(|| ReplacedBy::without_key(by), |ranked| ReplacedBy { by, ..ranked.clone() })
+}
+
 /// Text of a ranking for EXPLAIN.
 fn describe(ranking: &PlannedRanking<'_>, emission: &RankEmission) -> String {
     let limit = ranking.limit.map_or_else(|| "all".to_owned(), |limit| limit.to_string());
@@ -235,7 +271,14 @@ fn describe(ranking: &PlannedRanking<'_>, emission: &RankEmission) -> String {
         RankEmission::EventTime { .. } => "in the order of event time",
         RankEmission::Commit => "at each commit, as far as they have changed",
     };
-    format!("ranking by {}(), first {limit}, sent {sent}", ranking.rank_column)
+    let by = match ranking.changes {
+        RankChanges::OfRanks => format!("ranking by {}(), first {limit}", ranking.rank_column),
+        RankChanges::OfRows { skipped: 0 } => format!("first {limit} rows of an order"),
+        RankChanges::OfRows { skipped } => {
+            format!("first {limit} rows of an order, without the first {skipped}")
+        }
+    };
+    format!("{by}, sent {sent}")
 }
 
 /// Windows whose rows are sent when they close.
@@ -370,7 +413,7 @@ struct RankBound {
 fn rank_bound(conjunct: &Expr, input: &LogicalPlan) -> Option<RankBound> {
     let is_rank = |expr: &Expr| match uncast(expr) {
         Expr::Column(column) => {
-            input.schema().index_of_column(column).is_ok_and(|index| is_rank_of(input, index))
+            input.schema().index_of_column(column).is_ok_and(|index| ranking_of(input, index).is_some())
         }
         _ => false,
     };
@@ -400,21 +443,21 @@ fn rank_bound(conjunct: &Expr, input: &LogicalPlan) -> Option<RankBound> {
     }
 }
 
-/// Tells whether a column of a plan is the rank of a ranking, which no other node changes.
-fn is_rank_of(plan: &LogicalPlan, index: usize) -> bool {
+/// Ranking whose rank is a column of a plan, which no other node changes.
+pub(crate) fn ranking_of(plan: &LogicalPlan, index: usize) -> Option<(&WindowFunction, RankFunction)> {
     match plan {
-        LogicalPlan::SubqueryAlias(alias) => is_rank_of(&alias.input, index),
+        LogicalPlan::SubqueryAlias(alias) => ranking_of(&alias.input, index),
         LogicalPlan::Projection(projection) => match projection.expr.get(index).map(unaliased) {
             Some(Expr::Column(column)) => {
-                let index = projection.input.schema().index_of_column(column);
-                index.is_ok_and(|index| is_rank_of(&projection.input, index))
+                let index = projection.input.schema().index_of_column(column).ok()?;
+                ranking_of(&projection.input, index)
             }
-            _ => false,
+            _ => None,
         },
-        LogicalPlan::Window(window) => {
-            index >= window.input.schema().fields().len() && ranking_function(window).is_some()
+        LogicalPlan::Window(window) if index >= window.input.schema().fields().len() => {
+            ranking_function(window)
         }
-        _ => false,
+        _ => None,
     }
 }
 

@@ -9,6 +9,8 @@ use entresol_tables::Table;
 pub(crate) enum Replacement {
     /// Rows that come push others out of their rank.
     Ranking,
+    /// New rows push others out of the first ones, which ORDER BY and LIMIT leave.
+    First,
     /// Late rows correct the results of windows.
     LateRows,
     /// Results are sent before they are final.
@@ -29,6 +31,7 @@ impl Replacement {
     pub(crate) fn rows(self) -> &'static str {
         match self {
             Replacement::Ranking => "ranked rows that change while rows come",
+            Replacement::First => "the rows of ORDER BY and LIMIT, which change with later rows",
             Replacement::LateRows => "rows that LATE ROWS UPDATE corrects",
             Replacement::Early => "results that are sent before they are final",
             Replacement::Running { .. } => {
@@ -50,6 +53,10 @@ impl Replacement {
         match self {
             Replacement::Ranking if has_rank => "the columns of PARTITION BY and the rank",
             Replacement::Ranking => "the columns of PARTITION BY",
+            Replacement::First => {
+                "that of the rows that are ordered, if they have one, or their place: \
+                 SELECT row_number() OVER (ORDER BY ...) AS place, ... ORDER BY place LIMIT n"
+            }
             Replacement::LateRows | Replacement::Early | Replacement::Running { .. } => {
                 "the columns of GROUP BY"
             }
@@ -145,6 +152,7 @@ impl ReplacedBy {
             Replacement::Early => "early results that replace each other",
             Replacement::LateRows => "rows that replace each other",
             Replacement::Ranking
+            | Replacement::First
             | Replacement::Running { .. }
             | Replacement::Source
             | Replacement::Joined => "changes, rows are taken back",

@@ -37,13 +37,13 @@ use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::rank_state::frames::CarriedStates;
 use crate::operators::rank_state::rows::{
-    PartitionKey, PartitionRows, RankedBatch, RankedRow, bytes_of, differences,
+    PartitionKey, PartitionRows, RankedBatch, RankedRow, arrived_and_left, bytes_of, differences,
 };
 use crate::operators::ranking::RankTimes;
 use crate::operators::running_state::is_empty;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
-use crate::ranking::RankOrder;
+use crate::ranking::{RankChanges, RankOrder};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
@@ -503,9 +503,16 @@ impl RankState {
         Ok(())
     }
 
-    /// Adds the rows to the output whose ranks are others than at the last commit; those that had these ranks are taken
-    /// back.
+    /// Adds what has changed since the last commit to the output.
     pub(crate) fn send_changes(&self, output: &mut RankedOutput) {
+        match self.layout.changes {
+            RankChanges::OfRanks => self.send_ranks(output),
+            RankChanges::OfRows { skipped } => self.send_rows(skipped, output),
+        }
+    }
+
+    /// Adds the rows whose ranks are others than at the last commit; those that had these ranks are taken back.
+    fn send_ranks(&self, output: &mut RankedOutput) {
         let limit = self.layout.limit.unwrap_or(usize::MAX);
         for key in &self.touched {
             let (Some(before), Some(rows)) = (self.before.get(key), self.recent.get(key)) else { continue };
@@ -524,6 +531,19 @@ impl RankState {
                 }
             }
         }
+    }
+
+    /// Adds the rows that have left those behind the first `skipped` up to the limit, and then those that are new there.
+    fn send_rows(&self, skipped: usize, output: &mut RankedOutput) {
+        let limit = self.layout.limit.unwrap_or(usize::MAX);
+        let shown = |rows: &PartitionRows| skipped.min(rows.len())..limit.min(rows.len());
+        let (mut new_rows, mut left) = (Vec::new(), Vec::new());
+        for key in &self.touched {
+            let (Some(before), Some(rows)) = (self.before.get(key), self.recent.get(key)) else { continue };
+            arrived_and_left(&before[shown(before)], &rows[shown(rows)], &mut new_rows, &mut left);
+        }
+        left.into_iter().for_each(|row| output.push_change(row, 0, true));
+        new_rows.into_iter().for_each(|row| output.push(row, 0));
     }
 
     /// Columns of a part of an output: those of the stream, and the rank.

@@ -2,7 +2,7 @@
 
 use crate::event_time::EventTime;
 use crate::operators::rank_state::frames::FrameRows;
-use crate::ranking::{RankFunction, RankOrder};
+use crate::ranking::{RankChanges, RankFunction, RankOrder};
 use arrow_array::BooleanArray;
 use arrow_row::{OwnedRow, Rows};
 use std::cmp::Ordering;
@@ -23,6 +23,8 @@ pub(crate) struct RankLayout {
     pub(crate) order: Vec<RankOrder>,
     pub(crate) function: RankFunction,
     pub(crate) limit: Option<usize>,
+    /// Changes that are sent at the commit.
+    pub(crate) changes: RankChanges,
     /// True if rows are taken back, for which those behind them move up.
     pub(crate) has_changes: bool,
     /// Rows that window functions read of those that were sent; none of a ranking.
@@ -103,15 +105,14 @@ impl RankedOutput {
     }
 }
 
-/// Adds the rows that are new in a partition, and those whose slot is free again.
-pub(super) fn differences<'r>(
-    before: &'r PartitionRows,
-    after: &'r PartitionRows,
-    written: &mut Vec<&'r Arc<RankedRow>>,
-    deleted: &mut Vec<&'r Arc<RankedRow>>,
+/// Adds the rows of a partition that are new, and those that are there no more.
+pub(super) fn arrived_and_left<'r>(
+    before: &'r [Arc<RankedRow>],
+    after: &'r [Arc<RankedRow>],
+    new_rows: &mut Vec<&'r Arc<RankedRow>>,
+    left: &mut Vec<&'r Arc<RankedRow>>,
 ) {
     let (mut old, mut new) = (before.iter().peekable(), after.iter().peekable());
-    let first = (written.len(), deleted.len());
     loop {
         match (old.peek(), new.peek()) {
             (None, None) => break,
@@ -120,11 +121,22 @@ pub(super) fn differences<'r>(
                 new.next();
             }
             (Some(one), other) if other.is_none_or(|other| one.compare(other) != Ordering::Greater) => {
-                deleted.extend(old.next());
+                left.extend(old.next());
             }
-            _ => written.extend(new.next()),
+            _ => new_rows.extend(new.next()),
         }
     }
+}
+
+/// Adds the rows that are new in a partition, and those whose slot is free again.
+pub(super) fn differences<'r>(
+    before: &'r PartitionRows,
+    after: &'r PartitionRows,
+    written: &mut Vec<&'r Arc<RankedRow>>,
+    deleted: &mut Vec<&'r Arc<RankedRow>>,
+) {
+    let first = (written.len(), deleted.len());
+    arrived_and_left(before, after, written, deleted);
     if deleted.len() > first.1 {
         let slots: BTreeSet<i64> = written[first.0..].iter().map(|row| row.slot).collect();
         let mut at = 0;
