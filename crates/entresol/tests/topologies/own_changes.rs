@@ -378,6 +378,37 @@ fn rows_that_are_left_out_do_not_flow() {
     assert_eq!(rows(&mut session, last), [["6"]]);
 }
 
+/// Rows before are those of the transaction before, which commits while the next one is computed.
+#[test]
+fn changes_flow_while_the_transaction_before_commits() {
+    let directory = tempfile::tempdir().unwrap();
+    let (database, mut session) = open(directory.path());
+    session
+        .execute(
+            "CREATE SOURCE number (n INT NOT NULL, v INT) WITH (connector = 'generator', rows = 9000, n.cardinality = 200, v.cardinality = 1000);
+             CREATE TABLE t (n INT PRIMARY KEY, v INT) WITH (changes = '1 day');
+             CREATE TABLE seen (place BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, n INT, v INT, old_v INT);
+             CREATE TABLE at_commit (n INT, v INT, old_v INT, change_type VARCHAR);
+             CREATE TOPOLOGY x COMMIT EVERY 300 ROWS WITH (parallelism = '2') AS (
+                 INSERT INTO t SELECT n, v FROM number ON CONFLICT (n) DO UPDATE SET v = EXCLUDED.v;
+                 INSERT INTO seen (n, v, old_v) SELECT n, v, old_v FROM CHANGES(t) FOR EACH ROW;
+                 INSERT INTO at_commit SELECT n, v, old_v, change_type FROM CHANGES(t) FOR EACH COMMIT)",
+        )
+        .unwrap();
+    let plan: Vec<String> = rows(&mut session, "EXPLAIN TOPOLOGY x").into_iter().flatten().collect();
+    assert!(plan.iter().any(|line| line.contains("commit beside the next transaction")), "{plan:#?}");
+    wait_for_end(&mut session, "x");
+    let wrong = "SELECT count(*), count(*) FILTER (WHERE old_v IS DISTINCT FROM before)
+        FROM (SELECT *, lag(v) OVER (PARTITION BY n ORDER BY place) AS before FROM seen) s";
+    assert_eq!(rows(&mut session, wrong), [["9000", "0"]]);
+    for (one, other) in [("at_commit", "CHANGES(t)"), ("CHANGES(t)", "at_commit")] {
+        let columns = "SELECT n, v, old_v, change_type FROM";
+        let differ = format!("SELECT count(*) FROM ({columns} {one} EXCEPT ALL {columns} {other}) d");
+        assert_eq!(rows(&mut session, &differ), [["0"]], "{one} and {other}");
+    }
+    assert!(database.check(|_| {}).unwrap().problems.is_empty());
+}
+
 /// A topology goes on with the columns that it knows when its table gets another one.
 #[test]
 fn a_table_gets_a_column_while_its_changes_flow() {
