@@ -5,7 +5,7 @@ use entresol_memory::{Durability, Pool, PoolOptions};
 use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, ChangeBatchBuilder, ChangeKind, Column, DataType, Error, IndexDefinition, Retention, Row,
-    Schema, Table, TableDefinition, TableOptions, Value, check,
+    Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,
 };
 use entresol_transactions::{INFINITY, LogPosition, StateContext, Timestamp};
 use std::collections::BTreeMap;
@@ -129,6 +129,45 @@ fn changes_are_those_of_a_model() {
     }
     drop(tx);
     assert_sound(&catalog);
+}
+
+/// The changes of an open transaction are those that its commit logs, whatever the layout.
+#[test]
+fn open_changes_are_those_that_the_commit_logs() {
+    for layout in [TableLayout::Rows, TableLayout::Columns] {
+        let pool = Pool::volatile(&PoolOptions::default()).unwrap();
+        let catalog = open(&pool);
+        let definition = TableDefinition { layout, ..definition(Some(Retention::Forever)) };
+        let table = catalog.create_table_as("people", definition, TableOptions::default()).unwrap();
+        commit(&catalog, |tx| {
+            table.insert_many(tx, &[person(1, "Ada", Some(36)), person(2, "Alan", None)]).unwrap();
+            table.insert(tx, &person(3, "Grace", Some(85))).unwrap();
+        });
+        let mut shown = Vec::new();
+        let cts = commit(&catalog, |tx| {
+            table.upsert(tx, &person(1, "Ada", Some(36))).unwrap();
+            table.delete(tx, &[Value::Int(2)]).unwrap();
+            table.delete(tx, &[Value::Int(3)]).unwrap();
+            table.insert(tx, &person(3, "Edsger", None)).unwrap();
+            table.insert(tx, &person(4, "Barbara", None)).unwrap();
+            table.insert(tx, &person(5, "Tony", Some(1))).unwrap();
+            table.delete(tx, &[Value::Int(5)]).unwrap();
+            // Without the last column of the table.
+            shown = entresol_tables::rows_of(&table.open_changes(tx, 2).unwrap()).unwrap();
+        });
+        let mut logged = changes(&catalog, &table, start()).unwrap();
+        logged.retain(|(of, ..)| *of == cts);
+        let row = |(_, kind, old, new): &Changed| {
+            let row = new.as_ref().or(old.as_ref()).unwrap();
+            let before = old.clone().unwrap_or_else(|| vec![Value::Null; 3]);
+            [&row[..2], &before[..2], &[Value::from(kind.name()), Value::Null]].concat()
+        };
+        assert_eq!(shown, logged.iter().map(row).collect::<Vec<_>>(), "{layout:?}");
+        let kinds: Vec<ChangeKind> = logged.iter().map(|(_, kind, ..)| *kind).collect();
+        let expected = [ChangeKind::Update, ChangeKind::Delete, ChangeKind::Update, ChangeKind::Insert];
+        assert_eq!(kinds, expected, "{layout:?}");
+        assert_sound(&catalog);
+    }
 }
 
 #[test]
