@@ -166,6 +166,23 @@ fn queries_that_need_too_much_memory_fail_and_say_so() {
 }
 
 #[test]
+fn a_pattern_has_the_rows_of_its_open_match_in_memory() {
+    let options = Options::default().worker_threads(1).query_memory_bytes_max(32 << 20);
+    let database = Database::volatile(options).unwrap();
+    let mut session = database.session().unwrap();
+    let mut matches = |pattern: &str| {
+        session.query(&format!(
+            "SELECT count(*) FROM (SELECT value AS id FROM generate_series(1, 400000)) MATCH_RECOGNIZE (ORDER BY id MEASURES count(*) AS n PATTERN ({pattern}))"
+        ))
+    };
+    let found = matches("a{1,100}").unwrap();
+    assert_eq!(found[0].column(0).as_primitive::<Int64Type>().value(0), 4000);
+    let error = matches("a+").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::MemoryLimit, "{error}");
+    assert!(error.to_string().contains("MatchRecognizeExec"), "{error}");
+}
+
+#[test]
 fn the_options_reach_the_sessions() {
     let database = Database::volatile(Options::default().durability(Durability::None)).unwrap();
     assert_eq!(database.session().unwrap().durability(), Durability::None);

@@ -64,6 +64,8 @@ mod replacement;
 mod row_windows;
 #[path = "topologies/running.rs"]
 mod running;
+#[path = "topologies/same_patterns.rs"]
+mod same_patterns;
 #[path = "topologies/same_windows.rs"]
 mod same_windows;
 #[path = "topologies/seeking.rs"]

@@ -100,6 +100,7 @@ pub use operators::group_states::{AggregateFunction, GroupState};
 pub use operators::lookup_join::JoinKind;
 pub use operators::merge_into::MergeInto;
 pub use operators::pattern::automaton::Pattern;
+pub use operators::pattern::partition::{MatchGuard, PartitionMatcher};
 pub use operators::pattern::path::{
     MatchExpression, NavigatedRows, Navigation, PatternExpression, PatternMeasure,
 };
@@ -109,7 +110,7 @@ pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowAssigner, WindowKind};
 pub use operators::{Context, Operator, Output};
-pub use pattern::{PATTERN_VARIABLES_MAX, PatternVariable, RowPattern, numbers_table};
+pub use pattern::{PATTERN_VARIABLES_MAX, PartitionPattern, PatternVariable, RowPattern, numbers_table};
 pub use positions::{
     POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
 };

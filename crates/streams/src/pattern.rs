@@ -6,8 +6,11 @@ use crate::operators::Operator;
 use crate::operators::pattern::automaton::{Automaton, Pattern};
 use crate::operators::pattern::buffer::PatternBuffer;
 use crate::operators::pattern::match_numbers::MatchNumbers;
+use crate::operators::pattern::matcher::{PatternMatcher, VariableConditions};
+use crate::operators::pattern::partition::{MatchGuard, PartitionMatcher};
 use crate::operators::pattern::path::{Navigation, PatternExpression, PatternMeasure};
-use crate::operators::pattern::{PatternMatches, PatternOperator, VariableConditions};
+use crate::operators::pattern::rows::PatternRows;
+use crate::operators::pattern::{PatternMatches, PatternOperator};
 use crate::operators::ranking::LateRows;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::to_table::ToTableOperator;
@@ -15,7 +18,10 @@ use crate::operators::window_aggregate::SourceTimes;
 use crate::ranking::free_name;
 use crate::stream::Stream;
 use crate::windowed::edge_type_of;
+use arrow_schema::SchemaRef;
 use entresol_tables::{Column, DataType, Schema, arrow_schema};
+use std::collections::VecDeque;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Maximum of the variables of a pattern.
@@ -68,31 +74,7 @@ impl RowPattern {
         }
         let time = &stream.columns()[self.time];
         edge_type_of(time.data_type).ok_or_else(|| format!("column {} is no time", time.name))?;
-        if self.variables.len() > PATTERN_VARIABLES_MAX {
-            let found = self.variables.len();
-            return Err(format!("a pattern of {found} variables, at most {PATTERN_VARIABLES_MAX}"));
-        }
-        if self.pattern.last_variable() >= self.variables.len() {
-            return Err(format!("there is no variable {}", self.pattern.last_variable()));
-        }
-        let is_of_row = |navigation: &Navigation| matches!(navigation, Navigation::Previous { .. });
-        let conditions = self.variables.iter().filter_map(|variable| variable.of_row.as_ref());
-        if conditions.flat_map(|condition| &condition.navigations).any(|read| !is_of_row(read)) {
-            return Err("a condition of a row reads other rows of the match".to_owned());
-        }
-        Ok(())
-    }
-
-    /// Number of rows before another that expressions read.
-    fn look_back(&self) -> usize {
-        let variables = self.variables.iter().flat_map(|variable| [&variable.of_row, &variable.of_match]);
-        let measures = self.measures.iter().flat_map(|(_, measure)| measure.navigations());
-        let all = variables.flatten().flat_map(|expression| &expression.navigations).chain(measures);
-        let offsets = all.map(|navigation| match navigation {
-            Navigation::Previous { offset, .. } => *offset,
-            Navigation::First { .. } | Navigation::Last { .. } | Navigation::All { .. } => 0,
-        });
-        offsets.max().unwrap_or(0)
+        check_variables(&self.pattern, &self.variables)
     }
 
     /// Table of the numbers of matches, and its schema; none if no measure reads them.
@@ -128,6 +110,94 @@ impl RowPattern {
     }
 }
 
+/// Refuses variables that are too many or missing, and conditions on a row that read others.
+fn check_variables(pattern: &Pattern, variables: &[PatternVariable]) -> Result<(), String> {
+    if variables.len() > PATTERN_VARIABLES_MAX {
+        let found = variables.len();
+        return Err(format!("a pattern of {found} variables, at most {PATTERN_VARIABLES_MAX}"));
+    }
+    if pattern.last_variable() >= variables.len() {
+        return Err(format!("there is no variable {}", pattern.last_variable()));
+    }
+    let is_of_row = |navigation: &Navigation| matches!(navigation, Navigation::Previous { .. });
+    let conditions = variables.iter().filter_map(|variable| variable.of_row.as_ref());
+    if conditions.flat_map(|condition| &condition.navigations).any(|read| !is_of_row(read)) {
+        return Err("a condition of a row reads other rows of the match".to_owned());
+    }
+    Ok(())
+}
+
+/// Number of rows before another that expressions read.
+fn look_back<'m>(
+    variables: &'m [PatternVariable],
+    measures: impl Iterator<Item = &'m PatternMeasure>,
+) -> usize {
+    let conditions = variables.iter().flat_map(|variable| [&variable.of_row, &variable.of_match]);
+    let measures = measures.flat_map(PatternMeasure::navigations);
+    let all = conditions.flatten().flat_map(|expression| &expression.navigations).chain(measures);
+    let offsets = all.map(|navigation| match navigation {
+        Navigation::Previous { offset, .. } => *offset,
+        Navigation::First { .. } | Navigation::Last { .. } | Navigation::All { .. } => 0,
+    });
+    offsets.max().unwrap_or(0)
+}
+
+fn conditions_of(variables: Vec<PatternVariable>) -> Vec<VariableConditions> {
+    let conditions = variables
+        .into_iter()
+        .map(|variable| VariableConditions { of_row: variable.of_row, of_match: variable.of_match });
+    conditions.collect()
+}
+
+fn micros_of(limit: Duration) -> i64 {
+    i64::try_from(limit.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Pattern over rows that are given partition by partition, each in its order.
+pub struct PartitionPattern {
+    /// Pattern, whose variables are numbers of `variables`.
+    pub pattern: Pattern,
+    /// Conditions of the variables.
+    pub variables: Vec<PatternVariable>,
+    /// Values of the columns of the output.
+    pub measures: Vec<PatternMeasure>,
+    /// Columns of the output.
+    pub output: SchemaRef,
+    /// True if each row of a match is sent, with the measures as of that row; else one row for each match.
+    pub all_rows: bool,
+    /// Greatest time from the first to the last row of a match; none has no bound.
+    pub within: Option<Duration>,
+    /// True if the next match begins behind the last row of one, else behind its first.
+    pub skips_match: bool,
+}
+
+impl PartitionPattern {
+    /// Matcher of this pattern over rows with these columns; `operator` is its name in errors.
+    pub fn matcher(
+        self,
+        operator: &str,
+        columns: &SchemaRef,
+        guard: Box<dyn MatchGuard>,
+    ) -> crate::Result<PartitionMatcher> {
+        let refused = |reason| crate::Error::Tuple { operator: operator.to_owned(), reason };
+        check_variables(&self.pattern, &self.variables).map_err(refused)?;
+        let look_back = look_back(&self.variables, self.measures.iter());
+        let matcher = PatternMatcher {
+            name: operator.to_owned(),
+            automaton: Automaton::new(&self.pattern).map_err(refused)?,
+            conditions: conditions_of(self.variables),
+            measures: self.measures,
+            all_rows: self.all_rows,
+            within_us: self.within.map(micros_of),
+            skips_match: self.skips_match,
+            schema: self.output,
+            rows: Arc::new(PatternRows::new(operator.to_owned(), columns.clone())?),
+            complete: VecDeque::new(),
+        };
+        Ok(PartitionMatcher::new(matcher, look_back, guard))
+    }
+}
+
 /// Table of the numbers of the matches of a pattern, beside its state table.
 pub fn numbers_table(state_table: &str) -> String {
     format!("{state_table}_numbers")
@@ -151,7 +221,6 @@ impl Stream {
     fn try_match(&self, pattern: RowPattern) -> Result<Stream, String> {
         pattern.check(self)?;
         let automaton = Automaton::new(&pattern.pattern)?;
-        let micros = |limit: Duration| i64::try_from(limit.as_micros()).unwrap_or(i64::MAX);
         self.plan_state(&pattern.state_table, pattern.state_schema(self)?)?;
         let numbers = pattern.numbers(self)?;
         if let Some((table, schema)) = &numbers {
@@ -161,38 +230,43 @@ impl Stream {
         let of_numbers = numbers.clone();
         let state_table = pattern.state_table.clone();
         let late = self.plan_late_rows(pattern.late.as_ref())?;
-        let look_back = pattern.look_back();
+        let measures = pattern.measures.iter().map(|(_, measure)| measure);
+        let look_back = look_back(&pattern.variables, measures);
         let (columns, measures): (Vec<Column>, Vec<PatternMeasure>) = pattern.measures.into_iter().unzip();
         let (schema, stored) = (arrow_schema(&columns, UTC), arrow_schema(&self.columns, UTC));
-        let conditions = pattern
-            .variables
-            .into_iter()
-            .map(|variable| VariableConditions { of_row: variable.of_row, of_match: variable.of_match });
-        let conditions: Vec<VariableConditions> = conditions.collect();
+        let conditions = conditions_of(pattern.variables);
         let (partition, table) = (pattern.partition, state_table.clone());
-        let (within_us, skips_match, time) = (micros(pattern.within), pattern.skips_match, pattern.time);
+        let (within_us, skips_match, time) = (micros_of(pattern.within), pattern.skips_match, pattern.time);
         let all_rows = pattern.all_rows;
-        let (lateness_us, future_us) = (micros(pattern.lateness), micros(pattern.future_limit));
+        let (lateness_us, future_us) = (micros_of(pattern.lateness), micros_of(pattern.future_limit));
         let matched = self.add(columns.into(), move |made| {
             let name = format!("match {table}");
             let memory = made.catalog.context().pool().memory();
-            let buffer =
-                PatternBuffer::new(name.clone(), made.catalog.table(&table)?, stored, partition, memory)?;
+            let rows = Arc::new(PatternRows::new(name.clone(), stored.clone())?);
+            let stored_in = made.catalog.table(&table)?;
+            let buffer = PatternBuffer::new(name.clone(), stored_in, (&rows, &stored), partition, memory)?;
             let numbers = match &of_numbers {
                 Some(table) => Some(MatchNumbers::new(name.clone(), made.catalog.table(table)?, memory)?),
                 None => None,
             };
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let late = late.map(|late| late.operator(made, &name)).transpose()?;
-            Ok(Box::new(PatternOperator {
+            let matcher = PatternMatcher {
                 name,
                 automaton,
                 conditions,
                 measures,
                 all_rows,
+                within_us: Some(within_us),
+                skips_match,
+                schema,
+                rows,
+                complete: VecDeque::new(),
+            };
+            Ok(Box::new(PatternOperator {
+                matcher,
                 numbers,
                 within_us,
-                skips_match,
                 look_back,
                 time,
                 lateness_us,
@@ -200,7 +274,6 @@ impl Stream {
                 buffer,
                 watermark,
                 progress: SourceTimes::new(made.sources),
-                schema,
                 late,
                 matching: PatternMatches::default(),
             }) as Box<dyn Operator>)

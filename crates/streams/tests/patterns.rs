@@ -8,13 +8,14 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Float64Type, Int32Type, TimestampMicrosecondType};
 use arrow_array::{ArrayRef, BooleanArray, Float64Array, Int64Array, RecordBatch};
 use entresol_streams::{
-    Boundary, ChannelSource, Element, GeneratorSource, MatchExpression, NavigatedRows, Navigation, Pattern,
-    PatternExpression, PatternMeasure, PatternVariable, Punctuation, Reason, RowPattern, Stream, Topology,
-    Tuple,
+    Batch, Boundary, ChannelSource, Element, GeneratorSource, MatchExpression, MatchGuard, NavigatedRows,
+    Navigation, PartitionMatcher, PartitionPattern, Pattern, PatternExpression, PatternMeasure,
+    PatternVariable, Punctuation, Reason, RowPattern, Stream, Topology, Tuple,
 };
-use entresol_tables::{Catalog, Column, DataType, Value};
+use entresol_tables::{Catalog, Column, DataType, Value, arrow_schema, rows_to_batch};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::*;
 
@@ -291,12 +292,17 @@ fn recompute(readings: &[Tuple], case: &Case) -> (Vec<Match>, u64) {
 }
 
 fn found(catalog: &Catalog) -> Vec<Match> {
+    matches_of(&rows(catalog, "matches"))
+}
+
+/// Matches that rows of results are.
+fn matches_of(rows: &[Tuple]) -> Vec<Match> {
     let eighths = |value: &Value| match value {
         Value::Double(power) => Some((power * 8.0) as i64),
         Value::Null => None,
         other => panic!("{other:?}"),
     };
-    let mut found: Vec<Match> = rows(catalog, "matches")
+    let mut found: Vec<Match> = rows
         .iter()
         .map(|row| match row.as_slice() {
             [
@@ -392,6 +398,147 @@ fn matches_equal_those_of_all_ways() {
         matches += expected.len();
     }
     assert!(matches > 2_000, "{matches}");
+}
+
+/// Guard that notes the greatest memory, and refuses to go on behind so many checks.
+struct NotedLimits {
+    bytes_max: Arc<AtomicUsize>,
+    checks: usize,
+}
+
+impl MatchGuard for NotedLimits {
+    fn check(&mut self) -> Result<(), Reason> {
+        self.checks = self.checks.checked_sub(1).ok_or_else(|| Reason::from("stopped".to_owned()))?;
+        Ok(())
+    }
+
+    fn resize(&mut self, bytes: usize) -> Result<(), Reason> {
+        self.bytes_max.fetch_max(bytes, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+/// Matcher of partitions, and the greatest memory that it will have taken.
+fn partition_matcher(case: &Case, checks: usize) -> (PartitionMatcher, Arc<AtomicUsize>) {
+    let (columns, measures): (Vec<Column>, Vec<PatternMeasure>) = measures().into_iter().unzip();
+    let pattern = PartitionPattern {
+        pattern: case.pattern.clone(),
+        variables: variables(case.is_local),
+        measures,
+        output: arrow_schema(&columns, "UTC"),
+        all_rows: case.all_rows,
+        within: Some(Duration::from_secs(case.within_s as u64)),
+        skips_match: case.skips_match,
+    };
+    let bytes_max = Arc::default();
+    let guard = NotedLimits { bytes_max: Arc::clone(&bytes_max), checks };
+    let columns = arrow_schema(&reading_columns(), "UTC");
+    (pattern.matcher("match", &columns, Box::new(guard)).unwrap(), bytes_max)
+}
+
+/// Results for readings in the order of their times, which are given partition by partition in batches of some rows.
+fn matched(matcher: &mut PartitionMatcher, readings: &[Tuple], batch_rows: usize, case: &Case) -> Vec<Match> {
+    let mut partitions: BTreeMap<i32, Vec<&Tuple>> = BTreeMap::new();
+    for tuple in readings {
+        let Value::Int(meter) = tuple[0] else { panic!("{tuple:?}") };
+        partitions.entry(if case.has_partitions { meter } else { 0 }).or_default().push(tuple);
+    }
+    let (columns, mut found) = (reading_columns(), Vec::new());
+    let schema = arrow_schema(&columns, "UTC");
+    let mut take = |sent: RecordBatch| found.extend(Batch::from(sent).tuples().unwrap());
+    for rows in partitions.values() {
+        for part in rows.chunks(batch_rows) {
+            let batch = rows_to_batch(&schema, &columns, part).unwrap();
+            let times = batch.column(1).as_primitive::<TimestampMicrosecondType>().iter();
+            matcher.add(&batch, Some(&times.collect::<Vec<_>>())).unwrap();
+            while let Some(sent) = matcher.take_matches().unwrap() {
+                take(sent);
+            }
+        }
+        while let Some(sent) = matcher.end_partition().unwrap() {
+            take(sent);
+        }
+    }
+    while let Some(sent) = matcher.rest().unwrap() {
+        take(sent);
+    }
+    matches_of(&found)
+}
+
+/// Partitions one after another, as a query gives them, in batches of any length.
+#[test]
+fn matches_in_partitions_equal_those_of_all_ways() {
+    let seed = seed();
+    let mut random = Random(seed ^ 3);
+    let mut matches = 0;
+    for round in 0..160 {
+        let case = random_case(&mut random);
+        let mut readings: Vec<Tuple> = (0..250).map(|n| random_reading(seed + round, n, 3, 0)).collect();
+        readings.sort_by_key(|tuple| match tuple[1] {
+            Value::Timestamp(at) => at,
+            _ => panic!("{tuple:?}"),
+        });
+        let (expected, _) = recompute(&readings, &case);
+        let batch_rows = [1, 7, 1000][random.below(3) as usize];
+        let (mut matcher, _) = partition_matcher(&case, usize::MAX);
+        let found = matched(&mut matcher, &readings, batch_rows, &case);
+        compare(&found, &expected, &format!("round {round}, batches of {batch_rows}, {case:?}"));
+        matches += expected.len();
+    }
+    assert!(matches > 2_000, "{matches}");
+}
+
+/// Rows that no match needs leave memory, and a long search asks whether it may go on.
+#[test]
+fn memory_follows_the_open_match_and_a_search_can_be_stopped() {
+    let repeated = |least, most| Pattern::Repetition {
+        of: Box::new(Pattern::Variable(3)),
+        least,
+        most,
+        is_reluctant: false,
+    };
+    let case = Case {
+        pattern: repeated(200, Some(200)),
+        within_s: 1000,
+        skips_match: true,
+        has_partitions: false,
+        is_local: true,
+        all_rows: false,
+    };
+    let readings: Vec<Tuple> = (0..20_000).map(|n| reading(1, n / 100, 99.0)).collect();
+    let (mut matcher, bytes_max) = partition_matcher(&case, usize::MAX);
+    assert_eq!(matched(&mut matcher, &readings, 100, &case).len(), 100);
+    let few = bytes_max.load(Ordering::Relaxed);
+    // No row is below 60: the pattern fails at the end of each match that could have begun.
+    let pattern = Pattern::Sequence(vec![repeated(1, None), Pattern::Variable(0)]);
+    let case = Case { pattern, ..case };
+    let (mut matcher, bytes_max) = partition_matcher(&case, 400);
+    let (columns, schema) = (reading_columns(), arrow_schema(&reading_columns(), "UTC"));
+    matcher.add(&rows_to_batch(&schema, &columns, &readings).unwrap(), None).unwrap();
+    let many = bytes_max.load(Ordering::Relaxed);
+    assert!(many > 10 * few, "{few} bytes for 100 rows at a time, {many} for all");
+    assert!(matcher.take_matches().unwrap().is_none(), "the first match may go on");
+    let error = matcher.end_partition().unwrap_err().to_string();
+    assert!(error.contains("stopped"), "{error}");
+}
+
+/// A match of many rows is freed without a stack frame for each.
+#[test]
+fn a_match_may_have_many_rows() {
+    let any = Pattern::Variable(3);
+    let pattern = Pattern::Repetition { of: Box::new(any), least: 1, most: None, is_reluctant: false };
+    let case = Case {
+        pattern,
+        within_s: 1000,
+        skips_match: true,
+        has_partitions: false,
+        is_local: true,
+        all_rows: false,
+    };
+    let readings: Vec<Tuple> = (0..300_000).map(|n| reading(1, n / 1000, 99.0)).collect();
+    let (mut matcher, _) = partition_matcher(&case, usize::MAX);
+    let found = matched(&mut matcher, &readings, 4096, &case);
+    assert_eq!(found.iter().map(|found| found.2).collect::<Vec<_>>(), [300_000]);
 }
 
 /// Aborted transactions leave no trace; those that are repeated count once.

@@ -3,9 +3,10 @@
 //! If a row of the table changes, only rows of the view with its values in these columns can change: each row
 //! of the view is made of rows of the table that have them. That holds for a table that is read once, on paths
 //! without LIMIT and the nullable side of an outer join, and through window functions for the columns by which all of
-//! them are partitioned; elsewhere there are none.
+//! them are partitioned, as through MATCH_RECOGNIZE; elsewhere there are none.
 
 use crate::error::Result;
+use crate::planner::patterns::node::PatternNode;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Column, DFSchema};
 use datafusion::logical_expr::{Distinct, Expr, JoinType, LogicalPlan, TableScan};
@@ -60,6 +61,10 @@ fn origin(plan: &LogicalPlan, place: usize) -> Option<(&TableScan, String)> {
             let is_place = |expr: &Expr| plain(expr).and_then(|column| index(input, column)) == Some(place);
             let is_partition = |expr: &Expr| partition(expr).iter().any(is_place);
             if window.window_expr.iter().all(is_partition) { origin(&window.input, place) } else { None }
+        }
+        LogicalPlan::Extension(_) => {
+            let pattern = PatternNode::of(plan)?;
+            origin(pattern.input(), pattern.partition_origin(place)?)
         }
         LogicalPlan::Join(join) => {
             let left = join.left.schema().fields().len();

@@ -12,6 +12,7 @@ pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod normal_forms;
 pub(crate) mod own;
+pub(crate) mod patterns;
 pub(crate) mod refusals;
 pub(crate) mod rewriting;
 pub(crate) mod sequence_calls;

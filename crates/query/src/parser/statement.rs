@@ -19,6 +19,7 @@ use crate::parser::own::copy::CopyStatement;
 use crate::parser::own::materialized::{self, CreateMaterialized, MaterializedStatement};
 use crate::parser::own::role::RoleStatement;
 use crate::parser::own::streaming::{CreateSource, CreateStream, StreamingStatement};
+use crate::parser::patterns::RowPatterns;
 use crate::parser::refusals;
 use crate::parser::rewriting::rewrite;
 use crate::parser::sequence_calls;
@@ -199,6 +200,7 @@ fn created_view(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
 fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFStatement>> {
     rewrite(&mut tokens)?;
     let times = SystemTimes::take(&mut tokens)?;
+    let patterns = RowPatterns::take(&mut tokens)?;
     let casts_names = mentions(&tokens, &["regclass"]);
     let refused = refusals::may_refuse(&tokens);
     let mut parser =
@@ -209,6 +211,7 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
         return Err(Error::Syntax("syntax error: a statement has a semicolon in it".into()));
     }
     let Some(tree) = inner_mut(&mut statement) else { return Ok(Some(statement)) };
+    patterns.put(tree)?;
     times.put(tree)?;
     normal_forms::normalise(tree, template)?;
     if refused {

@@ -1,6 +1,7 @@
 //! Cacheability of plans: how much of one may be reused by the next run.
 
 use crate::error::Result;
+use crate::planner::patterns::node::PatternNode;
 use crate::planner::rules::correlated::is_correlated;
 use crate::planner::scans::provider::EntresolTable;
 use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
@@ -27,6 +28,9 @@ pub(crate) fn cacheability(plan: &LogicalPlan) -> Result<Cacheability> {
             LogicalPlan::Explain(_) | LogicalPlan::Analyze(_) | LogicalPlan::DescribeTable(_) => {
                 cacheability = Cacheability::Nothing;
                 return Ok(TreeNodeRecursion::Stop);
+            }
+            node if PatternNode::of(node).map_or(Ok(false), |node| node.planned().varies())? => {
+                cacheability = Cacheability::AsWritten;
             }
             _ => {}
         }

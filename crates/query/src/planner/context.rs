@@ -8,6 +8,7 @@ use crate::planner::formatted;
 use crate::planner::join_using;
 use crate::planner::key_filters::KeyFilters;
 use crate::planner::lookup::LookupJoins;
+use crate::planner::patterns::{PlannerOfQueries, RowPatternPlanner};
 use crate::planner::rules::asof::{self, AsofJoins};
 use crate::planner::rules::barriers::{self, Barriers};
 use crate::planner::rules::computed_keys::ComputedKeys;
@@ -160,6 +161,8 @@ pub(crate) fn context(
         .with_default_features()
         .with_analyzer_rules(analyzer)
         .with_expr_planners(planners)
+        .with_relation_planners(vec![Arc::new(RowPatternPlanner { state: Arc::clone(&handle) })])
+        .with_query_planner(Arc::new(PlannerOfQueries))
         .with_optimizer_rules(logical)
         .with_physical_optimizer_rules(physical)
         .with_physical_optimizer_rule(Arc::new(IndexOrder))

@@ -21,6 +21,7 @@ pub(crate) mod key_filters;
 pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod parameters;
+pub(crate) mod patterns;
 pub(crate) mod query;
 pub(crate) mod rules;
 pub(crate) mod run_values;

@@ -23,6 +23,7 @@
 
 use crate::error::external;
 use crate::planner::lookup::LookupJoinExec;
+use crate::planner::patterns::exec::PatternExec;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
@@ -160,6 +161,9 @@ fn with_checked_condition(
     }
     if let Some(scan) = node.downcast_ref::<EntresolScan>() {
         return Ok(Arc::new(scan.within(query)));
+    }
+    if let Some(pattern) = node.downcast_ref::<PatternExec>() {
+        return Ok(Arc::new(pattern.within(query)));
     }
     if let Some(scan) = node.downcast_ref::<EntresolColumnScan>() {
         return Ok(Arc::new(scan.within(query)));

@@ -260,7 +260,8 @@ fn join(mut join: Join) -> Transformed<LogicalPlan> {
 }
 
 /// Replaces keys of a sort, each for itself.
-fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
+/// Replaces keys of a sort by those that order as their values do; tells whether there were any.
+pub(crate) fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
     let mut changed = false;
     for key in keys.iter_mut() {
         changed |= measure([&mut key.expr], schema);

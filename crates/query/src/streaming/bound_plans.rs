@@ -1,6 +1,7 @@
 //! Plans that run on a topology's thread: their tables are bound to its transaction.
 
 use crate::error::{Error, Result};
+use crate::planner::patterns::physical_planner;
 use crate::planner::scans::provider::EntresolTable;
 use crate::planner::yielding::Interruptible;
 use crate::schema_names::STREAMS_CATALOG;
@@ -12,7 +13,7 @@ use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
 use datafusion::execution::{SessionState, SessionStateBuilder};
 use datafusion::logical_expr::{Expr, LogicalPlan, TableScan};
 use datafusion::physical_plan::{ExecutionPlan, collect, displayable, execute_stream};
-use datafusion::physical_planner::{DefaultPhysicalPlanner, PhysicalPlanner};
+use datafusion::physical_planner::PhysicalPlanner;
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use futures::StreamExt;
@@ -56,7 +57,7 @@ impl BoundPlan {
             _ => Ok(Transformed::no(node)),
         };
         let plan = self.plan.clone().transform_up_with_subqueries(bound)?.data;
-        Ok(DefaultPhysicalPlanner::default().create_physical_plan(&plan, &self.state).await?)
+        Ok(physical_planner().create_physical_plan(&plan, &self.state).await?)
     }
 
     /// Memory for results, of which nothing is reserved.

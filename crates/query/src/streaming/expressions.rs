@@ -21,6 +21,7 @@ use entresol_tables::Column;
 use std::sync::Arc;
 
 /// Expression over the columns of a stream, with results of one type.
+#[derive(Debug, Clone)]
 pub(crate) struct PhysicalExpression {
     expr: Arc<dyn PhysicalExpr>,
     result: ArrowType,
@@ -189,7 +190,7 @@ pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
     refused
 }
 
-fn check(expr: &Expr) -> Result<()> {
+pub(crate) fn check(expr: &Expr) -> Result<()> {
     let mut refused = None;
     expr.apply(|expr| {
         let what = match expr {

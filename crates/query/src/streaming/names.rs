@@ -12,12 +12,13 @@
 use crate::error::{Error, Result};
 use crate::parser::durations::interval_of;
 use crate::parser::names::identifier;
+use crate::parser::patterns::pattern_function;
 use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
 use crate::parser::visit::walk_mut;
 use crate::parser::windows::{WindowCall, expressions};
+use crate::planner::patterns::planning::PlannedPattern;
 use crate::schema_names::STREAMS_CATALOG;
-use crate::streaming::pattern::planning::PlannedPattern;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, Ident, ObjectName, ObjectNamePart, Query, Select, Statement, TableAlias, TableFactor,
     VisitorMut,
@@ -32,8 +33,6 @@ use std::sync::Arc;
 pub(crate) const STREAMS_SCHEMA: &str = "public";
 /// Name by which the parser knows `CHANGES(t) FOR EACH ROW`.
 const CHANGES_EACH_ROW: &str = "changes_each_row";
-/// Name by which the parser knows MATCH_RECOGNIZE.
-pub(crate) const PATTERN_FUNCTION: &str = "row_pattern";
 
 /// Relation that a step reads.
 #[derive(Debug, Clone)]
@@ -174,7 +173,7 @@ impl<F: FnMut(&str) -> bool> Names<F> {
         }
         let args = expressions(args);
         match called {
-            PATTERN_FUNCTION => self.pattern(&args).map(Some),
+            called if called == pattern_function() => self.pattern(&args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
                 let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
                 let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
@@ -187,7 +186,11 @@ impl<F: FnMut(&str) -> bool> Names<F> {
 
     /// Relation of the matches of a pattern, and the name that it has without an alias.
     fn pattern(&mut self, args: &[&Expr]) -> Result<(Reference, String)> {
-        let [Expr::Identifier(of), number] = args else { return Err(wrong("MATCH_RECOGNIZE")) };
+        let [Expr::Identifier(of), number] = args else {
+            return Err(Error::unsupported(
+                "MATCH_RECOGNIZE of anything but the name of a source or stream in a step: make it a CREATE STREAM before",
+            ));
+        };
         let number = interval_of(number).and_then(|number| number.parse().ok());
         let (of, number) = (identifier(of), number.ok_or_else(|| wrong("MATCH_RECOGNIZE"))?);
         if !(self.is_stream)(&of) {

@@ -1,6 +1,7 @@
 //! Plans of steps as operators: each node of a plan becomes an operator of a topology, or is refused by name.
 
 use crate::error::{Error, Result, as_stream_error};
+use crate::planner::patterns::planning::PlannedPattern;
 use crate::planner::rules::asof::is_asof;
 use crate::planner::rules::subqueries::renumbered;
 use crate::postgres::types::column_type;
@@ -13,7 +14,6 @@ use crate::streaming::emission::Emit;
 use crate::streaming::expressions::{AssignedValues, Columns};
 use crate::streaming::first_rows::ALL_ROWS;
 use crate::streaming::names::Reference;
-use crate::streaming::pattern::planning::PlannedPattern;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_replaced};
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};

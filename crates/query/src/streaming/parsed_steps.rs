@@ -3,12 +3,12 @@
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{options_of, parenthesised, with_parser};
 use crate::parser::own::words::Words;
+use crate::parser::patterns::RowPatterns;
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::is_word;
 use crate::streaming::late::{LateClauses, take_clauses};
 use crate::streaming::names::{Reference, resolve, take_triggers};
 use crate::streaming::options::StreamOptions;
-use crate::streaming::pattern::clause::{PatternClause, take_patterns};
 use crate::streaming::retention::StateTtl;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -24,7 +24,7 @@ pub(crate) struct StepText {
     pub(crate) state_table: Option<String>,
     pub(crate) state_ttl: Option<StateTtl>,
     pub(crate) late: LateClauses,
-    pub(crate) patterns: Vec<PatternClause>,
+    pub(crate) patterns: RowPatterns,
 }
 
 /// Label of a step: its number among those of the topology, its verb, and the stream or table of it.
@@ -54,7 +54,7 @@ pub(crate) fn written_table(tokens: &[TokenWithSpan]) -> Option<String> {
 /// Parses a step: its query or statement, without the clauses that only streams have.
 pub(crate) fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     take_triggers(&mut tokens);
-    let patterns = take_patterns(&mut tokens)?;
+    let patterns = RowPatterns::take(&mut tokens)?;
     let late = take_clauses(&mut tokens)?;
     let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
     if is(0, "abort") {
@@ -131,7 +131,7 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
         state_table: None,
         state_ttl: None,
         late: LateClauses::default(),
-        patterns: Vec::new(),
+        patterns: RowPatterns::default(),
     })
 }
 

@@ -5,6 +5,7 @@ use crate::dml::assignment;
 use crate::error::{Error, Result};
 use crate::parser::names::table_name;
 use crate::parser::own::streaming::CreateTopology;
+use crate::parser::patterns::RowPatterns;
 use crate::parser::statement;
 use crate::parser::text::tokens::{BEGINNING, tokenize};
 use crate::parser::windows::{WINDOW_END, WINDOW_START};
@@ -26,8 +27,7 @@ use crate::streaming::merge::{replaces_rows, row_changes};
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::parsed_steps::{StepText, names_of, numbered_label, parse_step, written_table};
-use crate::streaming::pattern::clause::PatternClause;
-use crate::streaming::pattern::planning::PatternPlanner;
+use crate::streaming::pattern::{plan_pattern, result_columns};
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::target_rules::check_given;
@@ -404,15 +404,15 @@ impl Planner<'_> {
     async fn plan_patterns(
         &self,
         references: &mut BTreeMap<String, Reference>,
-        clauses: &[PatternClause],
+        clauses: &RowPatterns,
     ) -> Result<()> {
         for reference in references.values_mut() {
             let Reference::Pattern { of, number, planned } = reference else { continue };
-            let clause = clauses.get(*number).cloned();
+            let clause = clauses.clause(*number);
             let clause = clause.ok_or_else(|| Error::Internal(format!("there is no pattern {number}")))?;
-            let state = self.context.state();
-            let planner = PatternPlanner { session: self.session, state, relations: &self.relations };
-            *planned = Some(Arc::new(planner.plan(clause, &self.columns(of)?).await?));
+            let (state, columns) = (self.context.state(), self.columns(of)?);
+            let pattern = plan_pattern(self.session, &state, &self.relations, (clause, &columns)).await?;
+            *planned = Some(Arc::new(pattern));
         }
         Ok(())
     }
@@ -458,7 +458,7 @@ impl Planner<'_> {
             Reference::Pattern { planned, of, .. } => {
                 let planned =
                     planned.as_ref().ok_or_else(|| Error::Internal(format!("no pattern of {of}")))?;
-                planned.measures.iter().map(|(column, _)| column.clone()).collect()
+                result_columns(planned)?
             }
             Reference::Changes { table, .. } if !is_condition && !self.written.contains(table) => {
                 let definition =

@@ -31,6 +31,38 @@ async fn prepared_statements_run_with_other_values() {
     served.stop().await;
 }
 
+/// Parameters in conditions of a pattern, and statements that differ in their literals only.
+#[tokio::test(flavor = "multi_thread")]
+async fn patterns_of_rows_have_the_values_of_each_run() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client
+        .batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT); INSERT INTO t SELECT i, i % 4 FROM generate_series(1, 12) g(i)")
+        .await
+        .unwrap();
+    let matched = |condition: &str| {
+        format!(
+            "SELECT f, l FROM t MATCH_RECOGNIZE (ORDER BY id MEASURES first(id) AS f, last(id) AS l PATTERN (x y{{2}}) DEFINE y AS {condition}) ORDER BY f"
+        )
+    };
+    let select = client.prepare(&matched("n > prev(n) AND n >= $1 AND id < $2")).await.unwrap();
+    for (least, end, expected) in
+        [(2i32, 100i32, vec![(1, 3), (5, 7), (9, 11)]), (1, 8, vec![(1, 3), (4, 6)]), (3, 100, vec![])]
+    {
+        let rows = client.query(&select, &[&least, &end]).await.unwrap();
+        let found: Vec<(i32, i32)> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        assert_eq!(found, expected, "{least}, {end}");
+    }
+    for (least, expected) in [(2, "3"), (1, "3"), (3, "0"), (2, "3")] {
+        let statement = matched(&format!("n > prev(n) AND n >= {least}"));
+        assert_eq!(one(&client, &format!("SELECT count(*)::text FROM ({statement}) m")).await, expected);
+    }
+    let lines = client.copy_out(&format!("COPY ({}) TO STDOUT", matched("n = 3"))).await.unwrap();
+    assert_eq!(futures::StreamExt::collect::<Vec<_>>(lines).await.len(), 0);
+    drop(client);
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pipelined_queries_are_answered_in_order() {
     let served = Served::start().await;

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::parser::depth::NESTING_MAX;
 use crate::parser::own::copy_options::{Compression, Layout};
+use crate::parser::patterns::RowPatterns;
 use crate::parser::refusals;
 use crate::parser::rewriting::rewrite;
 use crate::parser::sequence_calls;
@@ -128,6 +129,7 @@ impl CopyStatement {
         spell_flags(&mut tokens);
         let own = OwnOptions::take(&mut tokens)?;
         let times = SystemTimes::take(&mut tokens)?;
+        let patterns = RowPatterns::take(&mut tokens)?;
         let mut parser =
             Parser::new(&POSTGRESQL).with_recursion_limit(NESTING_MAX).with_tokens_with_locations(tokens);
         let mut statement = parser.parse_statement()?;
@@ -135,6 +137,7 @@ impl CopyStatement {
         if end != Token::EOF {
             return Err(Error::Syntax(format!("syntax error at or near \"{end}\"")));
         }
+        patterns.put(&mut statement)?;
         times.put(&mut statement)?;
         refusals::check(&statement)?;
         refusals::check_joins(&statement)?;

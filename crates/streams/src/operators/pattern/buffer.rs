@@ -28,6 +28,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::pattern::path::{PatternRow, RowPosition};
+use crate::operators::pattern::rows::PatternRows;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
 use crate::{PATTERN_ROWS_MAX, UTC};
@@ -47,7 +48,7 @@ use std::sync::Arc;
 /// Columns of the state table before those of the rows: `at`, `number` (its key) and `passed`.
 const COLUMNS_BEFORE: usize = 3;
 /// Estimated bytes of memory of a row besides its values.
-const ROW_BYTES: usize = 176;
+pub(super) const ROW_BYTES: usize = 176;
 
 /// Columns of a partition, in Arrow's row format.
 pub(crate) type PartitionKey = Arc<[u8]>;
@@ -85,11 +86,9 @@ pub(crate) struct PatternBuffer {
     pub(crate) table: Arc<Table>,
     /// Columns of the state table.
     schema: SchemaRef,
-    /// Columns of the stream.
-    pub(crate) columns: SchemaRef,
     partition: Vec<usize>,
     keys: RowConverter,
-    rows: RowConverter,
+    rows: Arc<PatternRows>,
     partitions: HashMap<PartitionKey, PartitionRows>,
     /// Rows that wait for the watermark.
     ready: BTreeMap<RowPosition, PartitionKey>,
@@ -108,7 +107,7 @@ impl PatternBuffer {
     pub(crate) fn new(
         name: String,
         table: Arc<Table>,
-        columns: SchemaRef,
+        (rows, columns): (&Arc<PatternRows>, &SchemaRef),
         partition: Vec<usize>,
         memory: Option<&Arc<MemoryBudget>>,
     ) -> Result<PatternBuffer> {
@@ -116,14 +115,12 @@ impl PatternBuffer {
         let failed = |error: ArrowError| Error::Tuple { operator: name.clone(), reason: error.to_string() };
         let field = |column: usize| SortField::new(columns.field(column).data_type().clone());
         let keys = RowConverter::new(partition.iter().map(|&column| field(column)).collect());
-        let rows = RowConverter::new((0..columns.fields().len()).map(field).collect());
         Ok(PatternBuffer {
             keys: keys.map_err(failed)?,
-            rows: rows.map_err(failed)?,
+            rows: Arc::clone(rows),
             name,
             table,
             schema,
-            columns,
             partition,
             partitions: HashMap::new(),
             ready: BTreeMap::new(),
@@ -167,7 +164,7 @@ impl PatternBuffer {
         let passed = batch.column(2).as_boolean_opt().ok_or_else(malformed)?;
         let places: Vec<usize> = (COLUMNS_BEFORE..batch.num_columns()).collect();
         let stream = batch.project(&places).map_err(|error| self.failed(&error))?;
-        let (keys, rows) = (self.keys_of(&stream)?, self.rows_of(&stream)?);
+        let (keys, rows) = (self.keys_of(&stream)?, self.rows.rows_of(&stream)?);
         for (at, key) in keys.iter().enumerate() {
             let position = (EventTime::from_micros(times.value(at)), numbers.value(at));
             self.next = self.next.max(position.1 + 1);
@@ -186,18 +183,6 @@ impl PatternBuffer {
         }
         let keys = self.keys.convert_columns(&columns).map_err(|error| self.failed(&error))?;
         Ok(keys.iter().map(|key| PartitionKey::from(key.data())).collect())
-    }
-
-    /// Rows of the stream in the form in which they are buffered.
-    pub(crate) fn rows_of(&self, batch: &RecordBatch) -> Result<Rows> {
-        self.rows.convert_columns(batch.columns()).map_err(|error| self.failed(&error))
-    }
-
-    /// Columns of buffered rows.
-    pub(crate) fn batch_of<'r>(&self, rows: impl IntoIterator<Item = &'r PatternRow>) -> Result<RecordBatch> {
-        let columns = self.rows.convert_rows(rows.into_iter().map(|row| row.values.row()));
-        let batch = columns.and_then(|columns| RecordBatch::try_new(Arc::clone(&self.columns), columns));
-        batch.map_err(|error| self.failed(&error))
     }
 
     /// Adds a row that is not late.
@@ -342,7 +327,8 @@ impl PatternBuffer {
         if !written.is_empty() {
             let mut columns = self.key_columns(written.keys().copied());
             columns.push(Arc::new(written.values().map(|row| Some(row.passed)).collect::<BooleanArray>()));
-            columns.extend(self.batch_of(written.values().map(|row| &*row.row))?.columns().iter().cloned());
+            columns
+                .extend(self.rows.batch_of(written.values().map(|row| &*row.row))?.columns().iter().cloned());
             let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns);
             self.table.upsert_batch(tx, &rows.map_err(|error| self.failed(&error))?)?;
         }

@@ -18,79 +18,34 @@
 pub(crate) mod automaton;
 pub(crate) mod buffer;
 pub(crate) mod match_numbers;
+pub(crate) mod matcher;
+pub(crate) mod partition;
 pub(crate) mod path;
+pub(crate) mod rows;
 
 use crate::BATCH_TUPLES;
 use crate::element::Batch;
 use crate::error::{Error, Result};
 use crate::event_time::EventTime;
-use crate::expression::Reason;
-use crate::operators::pattern::automaton::{Automaton, Target};
 use crate::operators::pattern::buffer::{PartitionKey, PatternBuffer};
 use crate::operators::pattern::match_numbers::MatchNumbers;
-use crate::operators::pattern::path::{
-    FoundRows, MatchRow, NavigatedRows, Navigation, PathRow, PatternExpression, PatternMeasure, PatternRow,
-    RowPosition, navigate,
-};
+use crate::operators::pattern::matcher::{PatternMatcher, Run};
+use crate::operators::pattern::path::{PatternRow, RowPosition};
 use crate::operators::ranking::LateRows;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::window::watermark_after;
 use crate::operators::window_aggregate::SourceTimes;
 use crate::operators::{Context, Operator, Output, current_of};
-use arrow_array::cast::AsArray;
-use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch, RecordBatchOptions, StringArray, UInt32Array};
-use arrow_schema::{ArrowError, SchemaRef};
-use arrow_select::take::take_record_batch;
 use hashbrown::HashMap;
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// Maximum of ways in which the rows of a partition may go on to be a match, at one time.
-pub(crate) const THREADS_MAX: usize = 4096;
-
-/// Maximum of rows of matches that the measures of rows that are sent together read, but for those of one row.
-const ROWS_READ_MAX: usize = 1 << 18;
-
-/// Conditions of a variable; a row is of it if all that are there are true.
-#[derive(Default)]
-pub(crate) struct VariableConditions {
-    /// Condition on the row alone, and on rows before it.
-    pub(crate) of_row: Option<PatternExpression>,
-    /// Condition on the match so far.
-    pub(crate) of_match: Option<PatternExpression>,
-}
-
-/// Way in which the rows so far may go on to be a match.
-struct Thread {
-    at: usize,
-    variable: usize,
-    path: Option<Arc<PathRow>>,
-}
-
-/// Match that is being formed in a partition.
-struct Run {
-    start: RowPosition,
-    /// Last row that was taken; none before the first.
-    last: Option<RowPosition>,
-    /// In the order of preference.
-    threads: Vec<Thread>,
-    /// Match, if no thread goes on.
-    best: Option<Arc<PathRow>>,
-}
-
 pub(crate) struct PatternOperator {
-    pub(crate) name: String,
-    pub(crate) automaton: Automaton,
-    pub(crate) conditions: Vec<VariableConditions>,
-    pub(crate) measures: Vec<PatternMeasure>,
-    /// True if each row of a match is sent, else one row for all of them.
-    pub(crate) all_rows: bool,
+    pub(crate) matcher: PatternMatcher,
     /// Numbers of matches, if a measure reads them.
     pub(crate) numbers: Option<MatchNumbers>,
     /// Greatest time from the first to the last row of a match.
     pub(crate) within_us: i64,
-    /// True if the next match begins behind the last row of one, else behind its first.
-    pub(crate) skips_match: bool,
     /// Number of rows before another that conditions and measures read.
     pub(crate) look_back: usize,
     pub(crate) time: usize,
@@ -99,13 +54,11 @@ pub(crate) struct PatternOperator {
     pub(crate) buffer: PatternBuffer,
     pub(crate) watermark: StoredWatermark,
     pub(crate) progress: SourceTimes,
-    /// Columns of the output: one for each measure.
-    pub(crate) schema: SchemaRef,
     pub(crate) late: Option<LateRows>,
     pub(crate) matching: PatternMatches,
 }
 
-/// Matches that are being formed, and those that are complete and not sent yet.
+/// Matches that are being formed.
 #[derive(Default)]
 pub(crate) struct PatternMatches {
     runs: HashMap<PartitionKey, Run>,
@@ -113,17 +66,11 @@ pub(crate) struct PatternMatches {
     starts: BTreeSet<(EventTime, PartitionKey)>,
     /// Partitions whose runs must be formed again.
     interrupted: Vec<PartitionKey>,
-    /// Rows of the results of complete matches.
-    complete: Vec<MatchRow>,
 }
 
 impl PatternOperator {
     fn refused(&self, reason: String) -> Error {
-        Error::Tuple { operator: self.name.clone(), reason }
-    }
-
-    fn failed(&self, error: &ArrowError) -> Error {
-        self.refused(error.to_string())
+        Error::Tuple { operator: self.matcher.name.clone(), reason }
     }
 
     /// Loads the state that is not in DRAM, and returns the watermark.
@@ -134,6 +81,7 @@ impl PatternOperator {
         }
         if !self.buffer.loaded {
             self.matching = PatternMatches::default();
+            self.matcher.complete.clear();
             self.buffer.load(context.transaction()?)?;
             self.take_until(watermark)?;
         }
@@ -146,7 +94,7 @@ impl PatternOperator {
     /// Buffers the rows that are not late; returns the watermark behind them.
     fn add(&mut self, context: &Context<'_>, batch: &Batch, before: EventTime) -> Result<EventTime> {
         let times = batch.times(self.time).ok_or_else(|| self.refused("an event time is NULL".to_owned()))?;
-        let (keys, rows) = (self.buffer.keys_of(batch.rows())?, self.buffer.rows_of(batch.rows())?);
+        let (keys, rows) = (self.buffer.keys_of(batch.rows())?, self.matcher.rows.rows_of(batch.rows())?);
         let (mut watermark, mut late, mut future) = (before, Vec::new(), 0);
         for (at, &micros) in times.iter().enumerate() {
             let time = EventTime::from_micros(micros);
@@ -187,130 +135,48 @@ impl PatternOperator {
 
     /// Variables whose conditions on the rows alone hold, as bits.
     fn conditions_of_rows(&mut self, taken: &[(PartitionKey, RowPosition)]) -> Result<Vec<u64>> {
-        let mut holds = vec![u64::MAX; taken.len()];
-        for (variable, conditions) in self.conditions.iter_mut().enumerate() {
-            let Some(condition) = &mut conditions.of_row else { continue };
-            let buffer = &self.buffer;
-            let found = taken.iter().map(|(key, position)| {
-                let row = buffer.row(key, *position).map(|row| &row.row);
-                let path: Vec<_> = row.into_iter().map(|row| (row, variable)).collect();
-                let previous = |of, offset| buffer.previous(key, of, offset);
-                let navigations = condition.navigations.iter();
-                navigations.map(|navigation| navigate(*navigation, &path, &previous)).collect::<FoundRows>()
-            });
-            let found: Vec<FoundRows> = found.collect();
-            let truths = truths(&self.name, buffer, condition, &found)?;
-            for (holds, is_true) in holds.iter_mut().zip(truths) {
-                if !is_true {
-                    *holds &= !(1 << variable);
-                }
-            }
-        }
-        Ok(holds)
+        let buffer = &self.buffer;
+        let row = |(key, position): &(PartitionKey, RowPosition)| buffer.row(key, *position);
+        let rows: Vec<Arc<PatternRow>> =
+            taken.iter().filter_map(|at| row(at).map(|row| Arc::clone(&row.row))).collect();
+        self.matcher.holds(&rows, &|at, of, offset| buffer.previous(&taken[at].0, of, offset))
     }
 
     /// Goes on with the match of a partition, over the rows that were taken.
     fn go_on(&mut self, key: &PartitionKey) -> Result<()> {
         loop {
-            let Some(run) = self.matching.runs.get(key) else {
+            let Some(run) = self.matching.runs.get_mut(key) else {
                 let Some(first) = self.buffer.next_taken(key, None) else { return Ok(()) };
                 let start = first.row.position;
-                self.begin(key, start);
+                self.matching.starts.insert((start.0, Arc::clone(key)));
+                self.matching.runs.insert(Arc::clone(key), self.matcher.begin(start));
                 continue;
             };
-            let (start, last) = (run.start, run.last);
-            let next = match last {
-                None => self.buffer.row(key, start),
+            let next = match run.last {
+                None => self.buffer.row(key, run.start),
                 Some(last) => self.buffer.next_taken(key, Some(last)),
             };
             let Some(next) = next else { return Ok(()) };
-            let (row, holds) = (Arc::clone(&next.row), next.holds.unwrap_or_default());
-            let is_within = row.position.0.since(start.0) <= self.within_us;
-            if !is_within || !self.step(key, &row, holds)? {
+            let (row, holds) = (&next.row, next.holds.unwrap_or_default());
+            let buffer = &self.buffer;
+            let previous = |of, offset| buffer.previous(key, of, offset);
+            if !self.matcher.step(run, row, holds, &previous)? {
                 self.finish(key)?;
             }
         }
-    }
-
-    fn begin(&mut self, key: &PartitionKey, start: RowPosition) {
-        let threads = self.automaton.begin().into_iter().filter_map(|target| match target {
-            Target::Row { at, variable } => Some(Thread { at, variable, path: None }),
-            Target::Match => None,
-        });
-        let run = Run { start, last: None, threads: threads.collect(), best: None };
-        self.matching.starts.insert((start.0, Arc::clone(key)));
-        self.matching.runs.insert(Arc::clone(key), run);
-    }
-
-    /// Takes a row on by the threads of a run; tells whether one goes on.
-    fn step(&mut self, key: &PartitionKey, row: &Arc<PatternRow>, holds: u64) -> Result<bool> {
-        let Some(mut run) = self.matching.runs.remove(key) else { return Ok(false) };
-        run.last = Some(row.position);
-        let threads = std::mem::take(&mut run.threads);
-        let has_paths = self.conditions.iter().any(|conditions| conditions.of_match.is_some());
-        let mut seen = HashSet::new();
-        'threads: for thread in threads {
-            if holds & (1 << thread.variable) == 0 {
-                continue;
-            }
-            let Thread { at, variable, path: before } = thread;
-            let path = Arc::new(PathRow { row: Arc::clone(row), variable, before });
-            if !self.is_accepted(key, variable, &path)? {
-                continue;
-            }
-            if has_paths {
-                seen.clear();
-            }
-            for target in self.automaton.after(at, &mut seen) {
-                let Target::Row { at, variable } = target else {
-                    run.best = Some(path);
-                    break 'threads;
-                };
-                run.threads.push(Thread { at, variable, path: Some(Arc::clone(&path)) });
-            }
-        }
-        if run.threads.len() > THREADS_MAX {
-            let resource = format!("open matches of a partition in {}", self.name);
-            return Err(Error::Limit { resource, max: THREADS_MAX });
-        }
-        let goes_on = !run.threads.is_empty();
-        self.matching.runs.insert(Arc::clone(key), run);
-        Ok(goes_on)
-    }
-
-    /// Tells whether the condition of a variable on the match so far holds.
-    fn is_accepted(&mut self, key: &PartitionKey, variable: usize, path: &Arc<PathRow>) -> Result<bool> {
-        let Some(condition) =
-            self.conditions.get_mut(variable).and_then(|conditions| conditions.of_match.as_mut())
-        else {
-            return Ok(true);
-        };
-        let (buffer, rows) = (&self.buffer, path.rows());
-        let previous = |of, offset| buffer.previous(key, of, offset);
-        let found = condition.navigations.iter().map(|navigation| navigate(*navigation, &rows, &previous));
-        let found = [found.collect::<FoundRows>()];
-        Ok(truths(&self.name, buffer, condition, &found)?.first() == Some(&true))
     }
 
     /// Ends the run of a partition, with its match if there is one.
     fn finish(&mut self, key: &PartitionKey) -> Result<()> {
         let Some(run) = self.matching.runs.remove(key) else { return Ok(()) };
         self.matching.starts.remove(&(run.start.0, Arc::clone(key)));
-        let mut passed = run.start;
-        if let Some(best) = run.best {
-            let number = self.numbers.as_mut().map(|numbers| numbers.next(key)).transpose()?;
-            let path: Arc<[(Arc<PatternRow>, usize)]> =
-                best.rows().into_iter().map(|(row, variable)| (Arc::clone(row), variable)).collect();
-            let previous = |of, offset| self.buffer.previous(key, of, offset);
-            let first = if self.all_rows { 1 } else { path.len() };
-            for end in first..=path.len() {
-                let row = MatchRow::new(&path, end, &self.measures, number.unwrap_or_default(), &previous);
-                self.matching.complete.push(row);
-            }
-            if self.skips_match {
-                passed = best.row.position;
-            }
+        let mut number = 0;
+        if let Some(numbers) = self.numbers.as_mut().filter(|_| run.has_match()) {
+            number = numbers.next(key)?;
         }
+        let buffer = &self.buffer;
+        let previous = |of, offset| buffer.previous(key, of, offset);
+        let passed = self.matcher.finish(run, number, &previous);
         self.buffer.pass(key, passed, self.look_back);
         Ok(())
     }
@@ -340,120 +206,16 @@ impl PatternOperator {
 
     /// Sends the complete matches.
     fn send(&mut self, output: &mut Output) -> Result<()> {
-        let complete = std::mem::take(&mut self.matching.complete);
-        let mut rest = complete.as_slice();
-        while !rest.is_empty() {
-            let (mut count, mut read) = (0, 0);
-            while count < BATCH_TUPLES.min(rest.len()) && (count == 0 || read <= ROWS_READ_MAX) {
-                read += rest[count].path.len();
-                count += 1;
-            }
-            let (part, behind) = rest.split_at(count);
-            rest = behind;
-            let mut columns = Vec::with_capacity(self.measures.len());
-            for (at, measure) in self.measures.iter_mut().enumerate() {
-                columns.push(measured(&self.name, &self.buffer, (at, measure), part)?);
-            }
-            let options = RecordBatchOptions::new().with_row_count(Some(part.len()));
-            let sent = RecordBatch::try_new_with_options(Arc::clone(&self.schema), columns, &options);
-            output.push(sent.map_err(|error| self.failed(&error))?.into());
+        while let Some(sent) = self.matcher.send()? {
+            output.push(sent.into());
         }
         Ok(())
     }
 }
 
-/// Values of a measure, with its place among all, for rows of results.
-fn measured(
-    operator: &str,
-    buffer: &PatternBuffer,
-    (at, measure): (usize, &mut PatternMeasure),
-    rows: &[MatchRow],
-) -> Result<ArrayRef> {
-    let found: Vec<FoundRows> = rows.iter().map(|row| row.rows_of(at, measure)).collect();
-    match measure {
-        PatternMeasure::Expression { expression, .. } => {
-            evaluate(operator, buffer, expression, &found.iter().collect::<Vec<_>>())
-        }
-        PatternMeasure::Classifier(names) => {
-            let variable = |row: &MatchRow| row.path.get(row.end - 1).map(|(_, variable)| *variable);
-            let names = rows.iter().map(|row| variable(row).and_then(|variable| names.get(variable)));
-            Ok(Arc::new(names.collect::<StringArray>()))
-        }
-        PatternMeasure::MatchNumber => {
-            Ok(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.number))))
-        }
-    }
-}
-
-/// Truth values of a condition for several rows; NULL is not true.
-fn truths(
-    operator: &str,
-    buffer: &PatternBuffer,
-    condition: &mut PatternExpression,
-    found: &[FoundRows],
-) -> Result<Vec<bool>> {
-    let found: Vec<&FoundRows> = found.iter().collect();
-    let values = evaluate(operator, buffer, condition, &found)?;
-    let values = values.as_boolean_opt().ok_or_else(|| Error::Tuple {
-        operator: operator.to_owned(),
-        reason: format!("a condition is {}, not a truth value", values.data_type()),
-    })?;
-    Ok(values.iter().map(|value| value == Some(true)).collect())
-}
-
-/// Values of an expression for several matches.
-fn evaluate(
-    operator: &str,
-    buffer: &PatternBuffer,
-    expression: &mut PatternExpression,
-    found: &[&FoundRows],
-) -> Result<ArrayRef> {
-    let failed = |reason: Reason| Error::Computation { operator: operator.to_owned(), reason };
-    let mut navigated = Vec::with_capacity(expression.navigations.len());
-    for (at, navigation) in expression.navigations.iter().enumerate() {
-        let rows = found.iter().flat_map(|of_match| of_match[at].iter());
-        let there: Vec<&PatternRow> = rows.clone().flatten().map(|row| &**row).collect();
-        let mut batch = buffer.batch_of(there.iter().copied())?;
-        let mut ends = Vec::new();
-        if let Navigation::All { .. } = navigation {
-            ends.extend(found.iter().scan(0, |end, of_match| {
-                *end += of_match[at].len();
-                Some(*end)
-            }));
-        } else if there.len() < found.len() {
-            let mut next = 0;
-            let places: UInt32Array = rows
-                .map(|row| {
-                    row.as_ref().map(|_| {
-                        next += 1;
-                        next - 1
-                    })
-                })
-                .collect();
-            batch = nullable(&batch)
-                .and_then(|batch| take_record_batch(&batch, &places))
-                .map_err(|error| failed(error.to_string().into()))?;
-        }
-        navigated.push(NavigatedRows { rows: batch, ends });
-    }
-    let values = expression.expression.evaluate(found.len(), &navigated).map_err(failed)?;
-    if values.len() == found.len() {
-        return Ok(values);
-    }
-    Err(failed(format!("an expression has {} values for {} matches", values.len(), found.len()).into()))
-}
-
-/// Batch whose columns may have NULL.
-fn nullable(batch: &RecordBatch) -> Result<RecordBatch, ArrowError> {
-    let schema = batch.schema();
-    let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
-    let schema = arrow_schema::Schema::new(fields.collect::<Vec<_>>());
-    RecordBatch::try_new(Arc::new(schema), batch.columns().to_vec())
-}
-
 impl Operator for PatternOperator {
     fn name(&self) -> &str {
-        &self.name
+        &self.matcher.name
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
@@ -509,7 +271,7 @@ impl Operator for PatternOperator {
     fn aborted(&mut self) {
         self.watermark.aborted();
         self.progress.aborted();
-        self.matching.complete.clear();
+        self.matcher.complete.clear();
         self.numbers.iter_mut().for_each(MatchNumbers::aborted);
         for key in self.buffer.aborted(self.watermark.current()) {
             if let Some(run) = self.matching.runs.remove(&key) {
@@ -520,9 +282,9 @@ impl Operator for PatternOperator {
     }
 
     fn redefined(&mut self) -> Result<()> {
-        self.buffer.table = current_of(&self.name, &self.buffer.table, |old, new| old == new)?;
+        self.buffer.table = current_of(&self.matcher.name, &self.buffer.table, |old, new| old == new)?;
         if let Some(numbers) = &mut self.numbers {
-            numbers.table = current_of(&self.name, &numbers.table, |old, new| old == new)?;
+            numbers.table = current_of(&self.matcher.name, &numbers.table, |old, new| old == new)?;
         }
         self.late.as_mut().map_or(Ok(()), |late| late.write.redefined())
     }

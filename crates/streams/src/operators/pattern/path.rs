@@ -38,6 +38,16 @@ impl PathRow {
     }
 }
 
+impl Drop for PathRow {
+    /// Frees the rows before it one by one: each freeing the one before it would take a stack frame for each.
+    fn drop(&mut self) {
+        let mut before = self.before.take();
+        while let Some(mut path) = before.and_then(Arc::into_inner) {
+            before = path.before.take();
+        }
+    }
+}
+
 /// Rows that a condition or measure reads; without a variable those of all of them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Navigation {

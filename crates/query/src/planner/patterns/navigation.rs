@@ -155,7 +155,7 @@ impl Navigator<'_> {
                 match name.as_str() {
                     "first" | "last" | "prev" => self.navigated(&name, function).map(Some),
                     "next" => Err(Error::unsupported(
-                        "NEXT() in MATCH_RECOGNIZE of a step: there are FIRST, LAST, PREV and aggregates",
+                        "NEXT() in MATCH_RECOGNIZE: there are FIRST, LAST, PREV and aggregates",
                     )),
                     "classifier" | "match_number" => Err(Error::unsupported(format!(
                         "{}() in an expression of MATCH_RECOGNIZE: make it a measure of its own, without an argument, and compute \
