@@ -4,6 +4,7 @@ use super::oids;
 use super::relation::{self, Registry};
 use super::rows::roles;
 use crate::error::external;
+use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::postgres::pg_types;
 use crate::privileges::Role;
 use crate::session::current::Current;
@@ -24,6 +25,9 @@ use std::sync::{Arc, OnceLock};
 pub(crate) trait PlannedRelations: Debug + Send + Sync {
     /// The view or sequence of a name.
     async fn relation(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>>;
+
+    /// Query of a subscription, with the rights of the session's role.
+    async fn subscribed(&self, query: &str) -> DFResult<SubscribedQuery>;
 }
 
 /// Source of [`View`]s; one per session.

@@ -155,15 +155,25 @@ impl SchemaProvider for Subscriptions {
     }
 
     async fn table(&self, text: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
+        let subscription = Subscription::parse(text).map_err(external)?;
+        let query = match (&subscription.query, self.source.views.get()) {
+            (Some(query), Some(views)) => Some(views.subscribed(query).await?),
+            _ => None,
+        };
         let planned = || {
-            let subscription = Subscription::parse(text)?;
-            let tables = subscription.relations.iter().map(|name| self.source.readable_table(name));
-            let tables = tables.collect::<Result<Vec<_>>>()?;
+            let tables = match &query {
+                Some(query) => vec![Arc::clone(&query.table)],
+                None => {
+                    let tables = subscription.relations.iter();
+                    tables.map(|name| self.source.readable_table(name)).collect::<Result<Vec<_>>>()?
+                }
+            };
             let shown = ShownSubscription {
                 sessions: self.source.sessions.clone(),
                 variables: Arc::clone(&self.source.variables),
             };
-            subscription::provider(&self.source.catalog, tables, &subscription, (&self.source.zone(), shown))
+            let zone = self.source.zone();
+            subscription::provider(&self.source.catalog, (tables, query), &subscription, (&zone, shown))
         };
         planned().map(Some).map_err(external)
     }

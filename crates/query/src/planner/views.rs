@@ -21,7 +21,10 @@ use crate::catalog::view::PlannedRelations;
 use crate::error::{Error, Result, external};
 use crate::parser::statement::query_of;
 use crate::planner::join_using::merged;
+use crate::planner::query::check_reads;
 use crate::planner::sampling;
+use crate::planner::scans::subscribed_query::SubscribedQuery;
+use crate::planner::time_travel::has_as_of;
 use crate::planner::translation;
 use crate::planner::windows;
 use crate::postgres::number_types::typed;
@@ -40,6 +43,7 @@ use datafusion::error::DataFusionError;
 use datafusion::execution::context::SessionState;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, TableType};
 use datafusion::prelude::SessionContext;
+use datafusion::sql::parser::Statement as DFStatement;
 use entresol_tables::{Catalog, ReadColumn, RelationKind, View, ViewRead};
 use parking_lot::{Mutex, RwLock};
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +90,34 @@ impl PlannedRelations for Views {
         let state = Arc::new(self.state.upgrade().ok_or_else(closed)?.read().clone());
         relation(&self.catalog, &state, name, 0).await.map_err(external)
     }
+
+    async fn subscribed(&self, query: &str) -> DFResult<SubscribedQuery> {
+        let state = self.state.upgrade().ok_or_else(closed)?.read().clone();
+        subscribed(&self.catalog, &state, query).await.map_err(external)
+    }
+}
+
+/// Plans the query of a subscription as a statement of the session.
+async fn subscribed(catalog: &Arc<Catalog>, state: &SessionState, query: &str) -> Result<SubscribedQuery> {
+    let mut statement = query_of(query)?;
+    if has_as_of(&statement) {
+        return Err(Error::unsupported(
+            "FOR SYSTEM_TIME in a query of SUBSCRIBE: write AS OF behind the parentheses",
+        ));
+    }
+    rewrite(catalog, &mut statement)?;
+    let plan = state.statement_to_plan(statement).await?;
+    check_reads(&plan)?;
+    SubscribedQuery::new(state, typed(merged(plan)?)?)
+}
+
+/// Puts a query text into the words of DataFusion.
+fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Result<()> {
+    sampling::resolve(catalog, statement)?;
+    windows::resolve(catalog, statement)?;
+    translation::translate(statement);
+    numbers::type_exponents(statement);
+    Ok(())
 }
 
 /// Error for planning in a closed session.
@@ -161,10 +193,7 @@ async fn scoped(
     depth: usize,
 ) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
     let mut statement = query_of(query)?;
-    sampling::resolve(catalog, &mut statement)?;
-    windows::resolve(catalog, &mut statement)?;
-    translation::translate(&mut statement);
-    numbers::type_exponents(&mut statement);
+    rewrite(catalog, &mut statement)?;
     let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;
     let hidden = reads.map(|reads| {
         let columns = |read: &ViewRead| read.columns.iter().map(|column| column.name.clone()).collect();

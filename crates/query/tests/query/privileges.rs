@@ -65,6 +65,7 @@ async fn what_was_granted_is_allowed() {
     for sql in [
         "SELECT * FROM a JOIN b ON true",
         "SELECT x FROM a WHERE x = 1",
+        "SELECT y FROM v MATCH_RECOGNIZE (ORDER BY x MEASURES x AS y PATTERN (p))",
         "INSERT INTO b SELECT x + 100, y FROM a",
         "SELECT 1",
         "SELECT relname FROM pg_class JOIN pg_catalog.pg_namespace ON true",
@@ -132,6 +133,8 @@ async fn what_was_not_granted_is_refused_wherever_it_stands() {
         "SELECT nextval('own' || '')",
         "SELECT * FROM c",
         "SELECT x FROM c WHERE x = 1",
+        "SUBSCRIBE TO (SELECT x FROM c)",
+        "SELECT * FROM c MATCH_RECOGNIZE (ORDER BY x MEASURES x AS x PATTERN (a))",
         "SELECT * FROM other",
         "SELECT * FROM w",
         "SELECT (SELECT max(x) FROM c)",

@@ -207,3 +207,131 @@ async fn a_subscription_whose_table_goes_says_so() {
     };
     assert!(error.contains("table t has changed or is gone: subscribe again"), "{error}");
 }
+
+/// Each pair of rows before and after, with the query's condition true or not, and results that differ or not.
+#[tokio::test]
+async fn a_query_of_a_table_is_computed_change_by_change() {
+    let database = TestDatabase::volatile();
+    let (mut reader, mut writer) = (database.session(), database.session());
+    run(
+        &mut writer,
+        "CREATE TABLE meter (id INT PRIMARY KEY, place TEXT, kw INT) WITH (changes = '1 hour');
+         CREATE VIEW loud AS SELECT id, place, 10 * kw AS w FROM meter WHERE kw > 5;
+         INSERT INTO meter VALUES (1, 'a', 9), (2, 'b', 1), (3, NULL, NULL)",
+    )
+    .await;
+    run(&mut reader, "BEGIN").await;
+    let query = "SELECT m.id, upper(place) AS place, kw * 2 AS double FROM meter m WHERE 100 / kw < 30";
+    run(&mut reader, &format!("DECLARE c CURSOR FOR SUBSCRIBE TO ({query})")).await;
+    run(&mut reader, "DECLARE v CURSOR FOR SUBSCRIBE TO (SELECT place, w FROM loud) WITH (SNAPSHOT = false)")
+        .await;
+    assert_eq!(fetched(&mut reader, "FETCH ALL c").await, ["snapshot 1 A 18"]);
+    for (statement, by_key, without_key) in [
+        // In, with another result, with the same, out.
+        ("UPDATE meter SET kw = 7 WHERE id = 2", vec!["insert 2 B 14"], vec!["insert b 70"]),
+        (
+            "UPDATE meter SET kw = kw + 1 WHERE id = 2",
+            vec!["update 2 B 16"],
+            vec!["delete b 70", "insert b 80"],
+        ),
+        ("UPDATE meter SET place = 'B' WHERE id = 2", vec![], vec!["delete b 80", "insert B 80"]),
+        ("UPDATE meter SET kw = 2 WHERE id = 2", vec!["delete 2 B 16"], vec!["delete B 80"]),
+        // Neither passes.
+        ("UPDATE meter SET kw = 1 WHERE id = 2", vec![], vec![]),
+        ("UPDATE meter SET place = 'c' WHERE id = 3", vec![], vec![]),
+        ("INSERT INTO meter VALUES (4, 'd', 8), (5, 'e', 1)", vec!["insert 4 D 16"], vec!["insert d 80"]),
+        ("DELETE FROM meter WHERE id > 1", vec!["delete 4 D 16"], vec!["delete d 80"]),
+    ] {
+        run(&mut writer, statement).await;
+        assert_eq!(fetched(&mut reader, "FETCH ALL c").await, by_key, "{statement}");
+        assert_eq!(fetched(&mut reader, "FETCH ALL v").await, without_key, "{statement}");
+    }
+    run(&mut reader, "COMMIT").await;
+}
+
+/// What a subscriber has is the query's result at each commit, beside a writer and from any beginning.
+#[tokio::test]
+async fn rows_of_a_subscribed_query_are_those_of_the_query() {
+    let database = TestDatabase::volatile();
+    let (mut reader, mut writer) = (database.session(), database.session());
+    run(
+        &mut writer,
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT, s TEXT) WITH (changes = forever);
+         INSERT INTO t SELECT i, i % 7, 's' || i % 3 FROM generate_series(1, 3000) g(i)",
+    )
+    .await;
+    let query = "SELECT s, n * 10 AS n FROM (SELECT * FROM t WHERE n <> 3) x WHERE n BETWEEN 2 AND 5";
+    let mut stream = reader.stream(&format!("SUBSCRIBE TO ({query}) WITH (PROGRESS)")).await.unwrap();
+    for round in 0..40 {
+        let statement = match round % 4 {
+            0 => format!("UPDATE t SET n = (n + {round}) % 7 WHERE id % 11 = {}", round % 11),
+            1 => format!("DELETE FROM t WHERE id % 13 = {}", round % 13),
+            2 => format!(
+                "INSERT INTO t SELECT i, i % 5, 'new' FROM generate_series({0}, {0} + 40) g(i)",
+                5000 + 100 * round
+            ),
+            _ => format!("UPDATE t SET s = 's' || n WHERE id % 3 = {}", round % 3),
+        };
+        run(&mut writer, &statement).await;
+    }
+    let mut expected = rows(&writer.query(query).await.unwrap());
+    expected.sort_unstable();
+    let mut held: BTreeMap<String, i64> = BTreeMap::new();
+    let deadline = tokio::time::Instant::now() + Duration::from_secs(30);
+    loop {
+        let batch = tokio::time::timeout_at(deadline, stream.next()).await.unwrap().unwrap().unwrap();
+        for row in rows(&[batch]) {
+            let [_, kind, row] = row.splitn(3, ' ').collect::<Vec<_>>().try_into().unwrap();
+            let change = match kind {
+                "snapshot" | "insert" => 1,
+                "delete" => -1,
+                "progress" => continue,
+                other => panic!("{other} of rows without a key"),
+            };
+            let count = held.entry(row.to_owned()).or_default();
+            *count += change;
+            assert!(*count >= 0, "{row} is taken back once too often");
+        }
+        let copies = |(row, count): (&String, &i64)| vec![row.clone(); *count as usize];
+        if held.iter().flat_map(copies).collect::<Vec<_>>() == expected {
+            return;
+        }
+    }
+}
+
+#[tokio::test]
+async fn queries_with_state_are_not_subscribed_to() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT, at TIMESTAMP) WITH (changes = '1 hour');
+         CREATE TABLE plain (id INT PRIMARY KEY)",
+    )
+    .await;
+    for (query, expected) in [
+        ("SELECT count(*) FROM t", "an aggregate or GROUP BY"),
+        ("SELECT n, max(id) FROM t GROUP BY n", "an aggregate or GROUP BY"),
+        ("SELECT a.id FROM t a JOIN t b ON a.n = b.id", "a join"),
+        ("SELECT DISTINCT n FROM t", "DISTINCT"),
+        ("SELECT id FROM t UNION ALL SELECT n FROM t", "a set operation"),
+        ("SELECT id FROM t ORDER BY n", "ORDER BY"),
+        ("SELECT id FROM t LIMIT 1", "LIMIT"),
+        ("SELECT row_number() OVER (ORDER BY id) FROM t", "a window function"),
+        ("SELECT id FROM t WHERE n IN (SELECT id FROM plain)", "a subquery"),
+        ("SELECT id FROM t WHERE at > now()", "now(), which changes without a commit"),
+        ("SELECT id FROM t WHERE n > random()", "random(), which changes without a commit"),
+        ("SELECT generate_series(1, n) FROM t", "a function of several rows"),
+        ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY id MEASURES 1 AS one PATTERN (a))", "MATCH_RECOGNIZE"),
+        ("SELECT 1", "no relation"),
+        ("SELECT id FROM t FOR SYSTEM_TIME AS OF now()", "write AS OF behind the parentheses"),
+        ("SELECT relname FROM pg_class", "which is no table"),
+        ("SELECT id FROM plain", "plain"),
+        ("SELECT nothing FROM t", "nothing"),
+    ] {
+        let error = session.execute(&format!("SUBSCRIBE TO ({query})")).await.unwrap_err().to_string();
+        assert!(error.contains(expected), "{query}: {error}");
+        let names_way = error.contains("CREATE MATERIALIZED VIEW v WITH (changes = '1 hour')");
+        assert_eq!(names_way, error.contains("SUBSCRIBE to a query with"), "{query}: {error}");
+    }
+}

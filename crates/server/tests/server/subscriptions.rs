@@ -106,4 +106,17 @@ async fn a_cursor_and_the_rights_of_a_role() {
     let rows = reader.query(&between, &[]).await.unwrap();
     assert_eq!(rows.len(), 1);
     assert_eq!(rows[0].get::<_, String>(1), "delete");
+    writer.batch_execute("UPDATE alarm SET what = 'c' WHERE id = 2").await.unwrap();
+    let end = one(&reader, "SELECT max(commit_cts)::text FROM CHANGES(alarm)").await;
+    let query = "SELECT id, upper(what) AS what FROM alarm WHERE id > 1 OR what = 'x'";
+    let rows = reader.query(&format!("SUBSCRIBE TO ({query}) AS OF {last} UP TO {end}"), &[]).await.unwrap();
+    let found: Vec<(String, i32, String)> =
+        rows.iter().map(|row| (row.get(1), row.get(2), row.get(3))).collect();
+    assert_eq!(found, [("update".to_owned(), 2, "C".to_owned())]);
+    let copied = format!("COPY (SUBSCRIBE TO ({query}) WITH (PROGRESS) AS OF {last} UP TO {end}) TO STDOUT");
+    let lines: Vec<_> = reader.copy_out(&copied).await.unwrap().collect().await;
+    let lines: Vec<String> =
+        lines.into_iter().map(|line| String::from_utf8(line.unwrap().to_vec()).unwrap()).collect();
+    let kinds: Vec<&str> = lines.iter().filter_map(|line| line.split('\t').nth(1)).collect();
+    assert_eq!(kinds, ["update", "progress"], "{lines:?}");
 }

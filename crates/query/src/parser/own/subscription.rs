@@ -1,15 +1,18 @@
 //! SUBSCRIBE: the changes of relations as they are committed.
 //!
 //! ```text
-//! SUBSCRIBE [TO] {relation | (relation, ...)}
+//! SUBSCRIBE [TO] {relation | (relation, ...) | (query)}
 //!     [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF time] [UP TO time]
 //! ```
 //! A time is the timestamp of a commit, as `commit_cts` shows it, or a time in quotes.
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{options_of, parenthesised};
+use crate::parser::statement;
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
 use datafusion::arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
+use datafusion::sql::parser::Statement as DFStatement;
+use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_transactions::Timestamp;
 
@@ -19,7 +22,10 @@ pub(crate) const SUBSCRIBE: &str = "subscribe";
 /// Parsed SUBSCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Subscription {
+    /// Names of the relations; none of a query.
     pub(crate) relations: Vec<String>,
+    /// Query, if it is to one.
+    pub(crate) query: Option<String>,
     /// True if the relations stand in parentheses: the rows of all have the same columns.
     pub(crate) is_list: bool,
     /// True if it begins with the rows that are there.
@@ -49,15 +55,16 @@ impl Subscription {
             rest = &rest[1..];
         }
         let is_list = rest.first().is_some_and(|token| token.token == Token::LParen);
+        let mut query = None;
         let relations = if is_list {
             let (body, behind) = parenthesised(rest)?;
             rest = behind;
-            if is(body, 0, "select") || is(body, 0, "with") {
-                return Err(Error::unsupported(
-                    "SUBSCRIBE to a query: subscribe to the tables that it reads",
-                ));
-            }
-            body.split(|token| token.token == Token::Comma).map(relation).collect::<Result<Vec<_>>>()?
+            query = query_of(body)?;
+            let body = if query.is_some() { &[] } else { body };
+            body.split(|token| token.token == Token::Comma)
+                .filter(|_| query.is_none())
+                .map(relation)
+                .collect::<Result<Vec<_>>>()?
         } else {
             let length = rest
                 .iter()
@@ -74,8 +81,15 @@ impl Subscription {
                 format!("SUBSCRIBE names \"{twice}\" twice, the second time as relation {}", at + 1);
             return Err(Error::coded("42712", message));
         }
-        let mut parsed =
-            Subscription { relations, is_list, snapshot: true, progress: false, after: None, up_to: None };
+        let mut parsed = Subscription {
+            relations,
+            is_list: is_list && query.is_none(),
+            query,
+            snapshot: true,
+            progress: false,
+            after: None,
+            up_to: None,
+        };
         if is(rest, 0, "with") {
             let (body, behind) = parenthesised(&rest[1..])?;
             parsed.options(body)?;
@@ -123,6 +137,21 @@ impl Subscription {
     }
 }
 
+/// Text of a query in the parentheses; none if they list relations.
+fn query_of(body: &[TokenWithSpan]) -> Result<Option<String>> {
+    let begins = ["select", "with", "values"].iter().any(|word| is(body, 0, word))
+        || body.first().is_some_and(|token| token.token == Token::LParen);
+    if !begins {
+        return Ok(None);
+    }
+    let words: Vec<String> = body.iter().map(|token| token.token.to_string()).collect();
+    let text = words.join(" ");
+    match statement::query_of(&text)? {
+        DFStatement::Statement(statement) if matches!(*statement, Statement::Query(_)) => Ok(Some(text)),
+        _ => Err(wrong("a query")),
+    }
+}
+
 /// Name of a relation, perhaps behind `public`.
 fn relation(tokens: &[TokenWithSpan]) -> Result<String> {
     let word = |token: &TokenWithSpan| match &token.token {
@@ -156,6 +185,7 @@ mod tests {
     fn plain(relations: &[&str]) -> Subscription {
         Subscription {
             relations: relations.iter().map(|name| (*name).to_owned()).collect(),
+            query: None,
             is_list: false,
             snapshot: true,
             progress: false,
@@ -180,6 +210,10 @@ mod tests {
                 ..plain(&["alarms", "balance"])
             }
         );
+        let query = parse("SUBSCRIBE TO (SELECT a + 1 FROM t WHERE b > 'x, y') WITH (PROGRESS) UP TO 9");
+        let text = "SELECT a + 1 FROM t WHERE b > 'x, y'".to_owned();
+        let up_to = Some(Timestamp::from_stored(9));
+        assert_eq!(query, Subscription { query: Some(text), progress: true, up_to, ..plain(&[]) });
         let at = parse("SUBSCRIBE t AS OF '1970-01-01 00:00:01'");
         assert_eq!(at.after, Some(Timestamp::from_nanoseconds(1_000_000_000)));
     }
@@ -188,7 +222,8 @@ mod tests {
     fn what_is_no_subscription_is_refused_by_name() {
         for (text, expected) in [
             ("SUBSCRIBE", "expected the name of a table"),
-            ("SUBSCRIBE TO (SELECT 1)", "SUBSCRIBE to a query"),
+            ("SUBSCRIBE TO (SELECT 1 FROM)", "Expected: identifier"),
+            ("SUBSCRIBE TO (SELECT 1), t", "syntax error at or near \",\""),
             ("SUBSCRIBE TO (a, b, a)", "names \"a\" twice"),
             ("SUBSCRIBE t WITH (PROGRESS = maybe)", "true or false, not \"= maybe\""),
             ("SUBSCRIBE t WITH (LIMIT = 1)", "unrecognized option \"LIMIT\""),

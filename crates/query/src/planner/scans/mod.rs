@@ -6,4 +6,5 @@ pub(crate) mod column_scan;
 pub(crate) mod provider;
 pub(crate) mod scan;
 pub(crate) mod statistics;
+pub(crate) mod subscribed_query;
 pub(crate) mod subscription;

@@ -3,7 +3,7 @@
 //! ```text
 //!   snapshot at T ─▶ changes of (T, T'] ─▶ progress T' ─▶ wait ─▶ changes of (T', T''] ─▶ ...
 //! ```
-//! One relation gives `commit_cts`, `change_type` and its columns; several give `commit_cts`, `relation`,
+//! One relation or a query of it gives `commit_cts`, `change_type` and its columns; several give `commit_cts`, `relation`,
 //! `change_type` and `row`, a JSON object. `change_type` is `snapshot`, `insert`, `update`, `delete` or
 //! `progress`; a deleted row is shown as it was.
 //!
@@ -19,10 +19,12 @@
 
 use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
+use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::session::snapshots::Sessions;
 use crate::session::subscriptions::SubscriptionProgress;
 use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, new_null_array};
+use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::arrow::json::WriterBuilder;
 use datafusion::arrow::json::writer::LineDelimited;
@@ -59,10 +61,10 @@ pub(crate) struct ShownSubscription {
     pub(crate) variables: Arc<SessionVariables>,
 }
 
-/// Plans a subscription to these tables; `zone` is the time zone in which TIMESTAMPTZ is shown.
+/// Plans a subscription to these tables, or to a query of one; `zone` is the time zone in which TIMESTAMPTZ is shown.
 pub(crate) fn provider(
     catalog: &Arc<Catalog>,
-    tables: Vec<Arc<Table>>,
+    (tables, query): (Vec<Arc<Table>>, Option<SubscribedQuery>),
     subscription: &Subscription,
     (zone, shown): (&str, ShownSubscription),
 ) -> Result<Arc<dyn TableProvider>> {
@@ -72,10 +74,14 @@ pub(crate) fn provider(
             Error::from(entresol_tables::Error::NoChangeLog { table })
         })?;
     }
-    let schema = schema_of(&tables, subscription.is_list, zone);
+    let schema = match &query {
+        Some(query) => schema_behind(query.columns.fields().iter().map(|field| field.as_ref().clone())),
+        None => schema_of(&tables, subscription.is_list, zone),
+    };
     let changes = SubscribedChanges {
         catalog: Arc::clone(catalog),
         tables,
+        query: query.map(Arc::new),
         subscription: subscription.clone(),
         shown,
         zone: zone.to_owned(),
@@ -86,28 +92,35 @@ pub(crate) fn provider(
 }
 
 fn schema_of(tables: &[Arc<Table>], is_list: bool, zone: &str) -> SchemaRef {
-    let mut fields = vec![Field::new(COMMIT_CTS, ArrowType::Int64, false)];
-    let kind = Field::new(CHANGE_TYPE, ArrowType::Utf8, false);
     if is_list {
-        fields.push(Field::new("relation", ArrowType::Utf8, true));
-        fields.push(kind);
-        fields.push(Field::new("row", ArrowType::Utf8, true));
-    } else {
-        fields.push(kind);
-        for table in tables {
-            let builder = ChangeBatchBuilder::new(table, zone);
-            let visible = table.schema().visible_columns().len();
-            let columns = builder.schema().fields()[..visible].iter();
-            fields.extend(columns.map(|field| field.as_ref().clone().with_nullable(true)));
-        }
+        return Arc::new(Schema::new(vec![
+            Field::new(COMMIT_CTS, ArrowType::Int64, false),
+            Field::new("relation", ArrowType::Utf8, true),
+            Field::new(CHANGE_TYPE, ArrowType::Utf8, false),
+            Field::new("row", ArrowType::Utf8, true),
+        ]));
     }
-    Arc::new(Schema::new(fields))
+    let columns = tables.iter().flat_map(|table| {
+        let builder = ChangeBatchBuilder::new(table, zone);
+        let visible = table.schema().visible_columns().len();
+        builder.schema().fields()[..visible].to_vec()
+    });
+    schema_behind(columns.map(|field| field.as_ref().clone().with_nullable(true)))
+}
+
+/// Columns of changes of rows with these columns.
+fn schema_behind(columns: impl Iterator<Item = Field>) -> SchemaRef {
+    let first =
+        [Field::new(COMMIT_CTS, ArrowType::Int64, false), Field::new(CHANGE_TYPE, ArrowType::Utf8, false)];
+    Arc::new(Schema::new(first.into_iter().chain(columns).collect::<Vec<_>>()))
 }
 
 #[derive(Debug, Clone)]
 struct SubscribedChanges {
     catalog: Arc<Catalog>,
     tables: Vec<Arc<Table>>,
+    /// Query of the one table, if it is subscribed to.
+    query: Option<Arc<SubscribedQuery>>,
     subscription: Subscription,
     shown: ShownSubscription,
     zone: String,
@@ -210,7 +223,12 @@ impl SubscriptionFeed {
             match &mut self.phase {
                 Phase::Snapshot(_) => {
                     if let Some(batch) = self.snapshot_batch()? {
-                        return Ok(Some(batch));
+                        if batch.num_rows() > 0 {
+                            return Ok(Some(batch));
+                        }
+                        // No row passes the query.
+                        tokio::task::yield_now().await;
+                        continue;
                     }
                     self.phase = Phase::Changes;
                     if let Some(batch) = self.progress()? {
@@ -219,7 +237,11 @@ impl SubscriptionFeed {
                 }
                 Phase::Changes => {
                     if let Some(batch) = self.changes()? {
-                        return Ok(Some(batch));
+                        if batch.num_rows() > 0 {
+                            return Ok(Some(batch));
+                        }
+                        tokio::task::yield_now().await;
+                        continue;
                     }
                     let (newest, sent_at) = self.progress;
                     let is_due = newest == Timestamp::START
@@ -392,6 +414,9 @@ impl SubscriptionFeed {
         kind: Option<&str>,
         cts: Option<Timestamp>,
     ) -> Result<RecordBatch> {
+        if let Some(query) = &self.source.query {
+            return self.computed(query, table, changes, (kind, cts));
+        }
         let rows = changes.num_rows();
         self.shown.add(rows);
         let visible = table.schema().visible_columns().len();
@@ -414,6 +439,36 @@ impl SubscriptionFeed {
             shown.extend(columns[..visible].iter().cloned());
         }
         Ok(RecordBatch::try_new(Arc::clone(&self.source.schema), shown)?)
+    }
+
+    /// Changes of the rows of a query; rows of the snapshot have a kind and a timestamp.
+    fn computed(
+        &self,
+        query: &SubscribedQuery,
+        table: &Table,
+        changes: &RecordBatch,
+        (kind, cts): (Option<&str>, Option<Timestamp>),
+    ) -> Result<RecordBatch> {
+        let visible = table.schema().visible_columns().len();
+        let columns = changes.columns();
+        let (kinds, times) = (&columns[columns.len() - 2], &columns[columns.len() - 1]);
+        let (rows, kinds, times): (RecordBatch, ArrayRef, ArrayRef) = match (kind, cts) {
+            (Some(kind), Some(cts)) => {
+                let rows = query.results(&columns[..visible])?;
+                let count = rows.num_rows();
+                let kinds = Arc::new(StringArray::from(vec![kind; count]));
+                (rows, kinds, Arc::new(Int64Array::from(vec![cts.bigint(); count])))
+            }
+            _ => {
+                let sides = (&columns[..visible], &columns[visible..2 * visible]);
+                let changed = query.changes(sides, kinds.as_string::<i32>())?;
+                let times = take(times, &changed.places, None)?;
+                (changed.rows, changed.kinds, times)
+            }
+        };
+        self.shown.add(rows.num_rows());
+        let shown = [times, kinds].into_iter().chain(rows.columns().iter().cloned());
+        Ok(RecordBatch::try_new(Arc::clone(&self.source.schema), shown.collect())?)
     }
 }
 
