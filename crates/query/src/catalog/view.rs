@@ -4,7 +4,6 @@ use super::oids;
 use super::relation::{self, Registry};
 use super::rows::roles;
 use crate::error::external;
-use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::postgres::pg_types;
 use crate::privileges::Role;
 use crate::session::current::Current;
@@ -14,6 +13,8 @@ use crate::session::variables::{Client, SessionVariables};
 use async_trait::async_trait;
 use datafusion::catalog::TableProvider;
 use datafusion::common::Result as DFResult;
+use datafusion::execution::SessionState;
+use datafusion::logical_expr::LogicalPlan;
 use entresol_structures::IndexStructure;
 use entresol_tables::{Catalog, Column, DimensionOrder, ElfCaching, ElfDefinition, Index, Table};
 use entresol_transactions::{INFINITY, StateId, Transaction};
@@ -26,8 +27,8 @@ pub(crate) trait PlannedRelations: Debug + Send + Sync {
     /// The view or sequence of a name.
     async fn relation(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>>;
 
-    /// Query of a subscription, with the rights of the session's role.
-    async fn subscribed(&self, query: &str) -> DFResult<SubscribedQuery>;
+    /// Plan of the query of a subscription, with the rights of the session's role, and the state in which it is planned.
+    async fn subscribed(&self, query: &str) -> DFResult<(SessionState, LogicalPlan)>;
 }
 
 /// Source of [`View`]s; one per session.

@@ -6,8 +6,8 @@
 //! indirect call per visited node.
 
 use datafusion::sql::sqlparser::ast::{
-    Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut, Visitor,
-    VisitorMut,
+    BinaryOperator, Expr, ObjectName, Query, Select, Statement, TableFactor, ValueWithSpan, Visit, VisitMut,
+    Visitor, VisitorMut,
 };
 use std::ops::ControlFlow;
 
@@ -125,6 +125,19 @@ forward! {
     post_visit_statement: Statement,
     pre_visit_value: ValueWithSpan,
     post_visit_value: ValueWithSpan,
+}
+
+/// Conditions that have to hold all.
+pub(crate) fn conjuncts(expr: &Expr) -> Vec<&Expr> {
+    match expr {
+        Expr::Nested(inner) => conjuncts(inner),
+        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
+            let mut all = conjuncts(left);
+            all.extend(conjuncts(right));
+            all
+        }
+        other => vec![other],
+    }
 }
 
 #[cfg(test)]

@@ -25,6 +25,7 @@ use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
 use crate::planner::scans::changes::ChangesTable;
 use crate::planner::scans::provider::EntresolTable;
+use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::planner::scans::subscription::{self, ShownSubscription};
 use crate::planner::views::Views;
 use crate::privileges::Privileges;
@@ -157,7 +158,10 @@ impl SchemaProvider for Subscriptions {
     async fn table(&self, text: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let subscription = Subscription::parse(text).map_err(external)?;
         let query = match (&subscription.query, self.source.views.get()) {
-            (Some(query), Some(views)) => Some(views.subscribed(query).await?),
+            (Some(query), Some(views)) => {
+                let (state, plan) = views.subscribed(query).await?;
+                Some(SubscribedQuery::new(&state, plan).map_err(external)?)
+            }
             _ => None,
         };
         let planned = || {

@@ -17,14 +17,10 @@
 //! Cost: parsing and planning of the text for each use. Memory: the plan, which becomes part of the
 //! statement's.
 
-use crate::catalog::view::PlannedRelations;
 use crate::error::{Error, Result, external};
 use crate::parser::statement::query_of;
 use crate::planner::join_using::merged;
-use crate::planner::query::check_reads;
 use crate::planner::sampling;
-use crate::planner::scans::subscribed_query::SubscribedQuery;
-use crate::planner::time_travel::has_as_of;
 use crate::planner::translation;
 use crate::planner::windows;
 use crate::postgres::number_types::typed;
@@ -56,9 +52,9 @@ pub const VIEW_DEPTH_MAX: usize = 32;
 /// Planner of a session's views.
 #[derive(Clone)]
 pub(crate) struct Views {
-    catalog: Arc<Catalog>,
+    pub(super) catalog: Arc<Catalog>,
     /// State of the session's context, which owns this.
-    state: Weak<RwLock<SessionState>>,
+    pub(super) state: Weak<RwLock<SessionState>>,
 }
 
 impl fmt::Debug for Views {
@@ -84,35 +80,8 @@ impl Views {
     }
 }
 
-#[async_trait]
-impl PlannedRelations for Views {
-    async fn relation(&self, name: &str) -> DFResult<Option<Arc<dyn TableProvider>>> {
-        let state = Arc::new(self.state.upgrade().ok_or_else(closed)?.read().clone());
-        relation(&self.catalog, &state, name, 0).await.map_err(external)
-    }
-
-    async fn subscribed(&self, query: &str) -> DFResult<SubscribedQuery> {
-        let state = self.state.upgrade().ok_or_else(closed)?.read().clone();
-        subscribed(&self.catalog, &state, query).await.map_err(external)
-    }
-}
-
-/// Plans the query of a subscription as a statement of the session.
-async fn subscribed(catalog: &Arc<Catalog>, state: &SessionState, query: &str) -> Result<SubscribedQuery> {
-    let mut statement = query_of(query)?;
-    if has_as_of(&statement) {
-        return Err(Error::unsupported(
-            "FOR SYSTEM_TIME in a query of SUBSCRIBE: write AS OF behind the parentheses",
-        ));
-    }
-    rewrite(catalog, &mut statement)?;
-    let plan = state.statement_to_plan(statement).await?;
-    check_reads(&plan)?;
-    SubscribedQuery::new(state, typed(merged(plan)?)?)
-}
-
 /// Puts a query text into the words of DataFusion.
-fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Result<()> {
+pub(super) fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Result<()> {
     sampling::resolve(catalog, statement)?;
     windows::resolve(catalog, statement)?;
     translation::translate(statement);
@@ -121,11 +90,11 @@ fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Result<()> {
 }
 
 /// Error for planning in a closed session.
-fn closed() -> DataFusionError {
+pub(super) fn closed() -> DataFusionError {
     external(Error::Internal("the session of a view is closed".into()))
 }
 
-async fn relation(
+pub(super) async fn relation(
     catalog: &Arc<Catalog>,
     state: &Arc<SessionState>,
     name: &str,

@@ -17,10 +17,10 @@
 //! Memory: the results for one batch, at most [`RESULTS_BYTES_MAX`], reserved as that of queries until the next batch.
 
 use crate::error::{Error, Result, as_stream_error};
+use crate::planner::row_expressions::Columns;
 use crate::planner::rules::asof::{expanded, is_asof};
 use crate::streaming::bound_plans::{BoundPlan, reads_stream, state_of_thread};
 use crate::streaming::connectors::EventTime;
-use crate::streaming::expressions::Columns;
 use crate::streaming::filled_relations::FilledRelation;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::ReplacedBy;

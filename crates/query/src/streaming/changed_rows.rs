@@ -12,8 +12,8 @@
 
 use crate::error::{Error, Result};
 use crate::schema_names::STREAMS_CATALOG;
+use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::filled_relations::FilledRelation;
-use crate::streaming::operators::ComputedColumn;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::LogicalPlan;

@@ -18,9 +18,9 @@
 //! | else, or a side is append-only and not the one with the key | none: aggregates, rankings and sinks take them |
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
 use crate::postgres::types::column_type;
 use crate::streaming::connectors::EventTime;
-use crate::streaming::expressions::Columns;
 use crate::streaming::joins::{Side, equality, filtered, ordered_columns};
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};

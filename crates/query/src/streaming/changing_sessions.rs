@@ -9,9 +9,10 @@
 //! of the results.
 
 use crate::error::Result;
+use crate::planner::row_expressions::Columns;
 use crate::streaming::emission::Emit;
-use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, plain_column, storage};
+use crate::streaming::expressions::ComputedColumn;
+use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::windows::{Windows, free_name, name_of};
 use datafusion::arrow::array::{RecordBatch, new_null_array};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, LogicalPlan};

@@ -1,43 +1,21 @@
-//! Expressions of DataFusion as expressions of streams.
+//! Expressions of steps, and those that a step cannot have.
 
 use crate::dml::assignment;
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::PhysicalExpression;
 use crate::planner::rules::asof::is_asof;
 use crate::planner::rules::correlated::PER_ROW;
-use crate::postgres::overflow::checked;
 use crate::postgres::time_zones::Zone;
 use crate::streaming::bound_plans::reads_stream;
-use crate::streaming::lists::{is_list, list_of};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
-use datafusion::arrow::compute::{CastOptions, cast_with_options};
-use datafusion::arrow::datatypes::DataType as ArrowType;
-use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
-use datafusion::common::{DFSchema, TableReference};
-use datafusion::execution::SessionState;
-use datafusion::logical_expr::{Cast, Expr, LogicalPlan, Volatility};
-use datafusion::physical_expr::PhysicalExpr;
+use datafusion::arrow::datatypes::DataType;
+use datafusion::common::tree_node::{TreeNode, TreeNodeRecursion};
+use datafusion::logical_expr::{Expr, LogicalPlan, Volatility};
 use entresol_streams::{Expression, Reason};
 use entresol_tables::Column;
-use std::sync::Arc;
 
-/// Expression over the columns of a stream, with results of one type.
-#[derive(Debug, Clone)]
-pub(crate) struct PhysicalExpression {
-    expr: Arc<dyn PhysicalExpr>,
-    result: ArrowType,
-}
-
-impl Expression for PhysicalExpression {
-    fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
-        let array = self.expr.evaluate(rows).and_then(|value| value.into_array(rows.num_rows()));
-        let array = array.map_err(Error::from)?;
-        if *array.data_type() == self.result {
-            return Ok(array);
-        }
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        Ok(cast_with_options(&array, &self.result, &options).map_err(Error::from)?)
-    }
-}
+/// Column of a projection, and its expression.
+pub(crate) type ComputedColumn = (Column, Box<dyn Expression>);
 
 /// Expression over some columns of a stream.
 pub(crate) struct ColumnsExpression {
@@ -62,50 +40,6 @@ impl Expression for AssignedValues {
     fn evaluate(&mut self, rows: &RecordBatch) -> Result<ArrayRef, Reason> {
         let value = self.value.evaluate(rows)?;
         Ok(assignment::array(&self.table, &self.column, &value, &Zone::utc())?)
-    }
-}
-
-/// Columns that the expressions of a plan's node read: named and typed as in the plan, and as they are in the
-/// batches.
-pub(crate) struct Columns<'p> {
-    pub(crate) planned: &'p DFSchema,
-    /// Types of the arrays.
-    pub(crate) stored: &'p [ArrowType],
-}
-
-impl Columns<'_> {
-    /// Expression with results of a type; none is that of the plan.
-    pub(crate) fn expression(
-        &self,
-        state: &SessionState,
-        expr: &Expr,
-        result: &ArrowType,
-    ) -> Result<PhysicalExpression> {
-        let fields = self.planned.iter().zip(self.stored).map(|((qualifier, field), stored)| {
-            let field = field.as_ref().clone().with_data_type(stored.clone());
-            (qualifier.cloned(), Arc::new(field))
-        });
-        let fields: Vec<(Option<TableReference>, _)> = fields.collect();
-        let schema = DFSchema::new_with_metadata(fields, Default::default())?;
-        let expr = expr.clone().transform_up(|expr| self.as_planned(expr))?.data;
-        let physical = state.create_physical_expr(expr, &schema)?;
-        let physical = checked(physical, schema.as_arrow())?.data;
-        Ok(PhysicalExpression { expr: physical, result: result.clone() })
-    }
-
-    /// Casts a column that is stored as another type than it is planned.
-    fn as_planned(&self, expr: Expr) -> datafusion::common::Result<Transformed<Expr>> {
-        let Expr::Column(column) = &expr else { return Ok(Transformed::no(expr)) };
-        let index = self.planned.index_of_column(column)?;
-        let planned = self.planned.field(index).data_type();
-        if *planned == self.stored[index] {
-            return Ok(Transformed::no(expr));
-        }
-        let planned = planned.clone();
-        if is_list(&planned) {
-            return Ok(Transformed::yes(list_of(expr, planned)));
-        }
-        Ok(Transformed::yes(Expr::Cast(Cast::new(Box::new(expr), planned))))
     }
 }
 
@@ -171,7 +105,7 @@ pub(crate) fn check_subqueries(plan: &LogicalPlan) -> Result<()> {
 /// Refuses a condition that is no truth value, and functions that it cannot have.
 pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
     let fields = plan.schema().fields();
-    if fields.len() != 1 || *fields[0].data_type() != ArrowType::Boolean {
+    if fields.len() != 1 || *fields[0].data_type() != DataType::Boolean {
         let found: Vec<String> = fields.iter().map(|field| field.data_type().to_string()).collect();
         let message = format!("ABORT WHEN needs one truth value, found {}", found.join(", "));
         return Err(Error::coded("42804", message));

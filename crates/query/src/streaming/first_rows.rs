@@ -10,7 +10,7 @@
 //! by what identifies the rows that are ordered; one row alone is found by any key.
 
 use crate::error::{Error, Result};
-use crate::streaming::operators::{Flow, Translator};
+use crate::streaming::operators::{ALL_ROWS, Flow, Translator};
 use crate::streaming::ranking::{PlannedRanking, ranking_of, uncast};
 use datafusion::arrow::array::{ArrayRef, Int64Array, RecordBatch};
 use datafusion::arrow::compute::kernels::cmp::gt;
@@ -45,9 +45,6 @@ impl RowBounds {
         Ok(RowBounds { skipped, end: skipped.saturating_add(count) })
     }
 }
-
-/// Refusal of an order of all rows.
-pub(crate) const ALL_ROWS: &str = "ORDER BY or OFFSET without LIMIT in a step: the rows of a table have no order; order them where the table is read";
 
 /// Place by which rows are ordered, if it is that of an order of all.
 fn place_of(sort: &Sort) -> Option<&Expr> {

@@ -12,8 +12,8 @@
 //! A bound that `state_ttl` makes is exact. Streams whose rows are taken back are joined without ([`super::changing_joins`]).
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
 use crate::streaming::connectors::EventTime;
-use crate::streaming::expressions::Columns;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::retention::{JoinRetention, unbounded};
 use crate::streaming::windows::Windows;

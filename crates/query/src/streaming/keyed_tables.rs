@@ -1,9 +1,11 @@
 //! Tables by their keys: joins of a stream with one, and changes of its rows.
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
 use crate::schema_names::STREAMS_CATALOG;
-use crate::streaming::expressions::{AssignedValues, Columns, ColumnsExpression};
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, plain_column, storage};
+use crate::streaming::expressions::ComputedColumn;
+use crate::streaming::expressions::{AssignedValues, ColumnsExpression};
+use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::check_merged;
 use crate::streaming::target_rules::TargetRules;
 use datafusion::arrow::datatypes::DataType as ArrowType;

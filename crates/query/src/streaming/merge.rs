@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::parser::merge::{Action, Match, MergeStatement, around, source_name};
 use crate::parser::names::{column_name, has_subquery, identifier, table_name};
 use crate::parser::statement;
+use crate::parser::visit::conjuncts;
 use crate::parser::visit::visit_expressions_mut;
 use crate::streaming::target_rules::check_given;
 use datafusion::sql::parser::Statement as DFStatement;
@@ -512,19 +513,6 @@ fn assigned_column(assignment: &Assignment) -> Result<String> {
             .map(identifier)
             .ok_or_else(|| Error::Syntax(format!("syntax error at SET {name}"))),
         AssignmentTarget::Tuple(_) => Err(Error::unsupported("SET of several columns at once in a step")),
-    }
-}
-
-/// Conditions that have to hold all.
-pub(crate) fn conjuncts(expr: &Expr) -> Vec<&Expr> {
-    match expr {
-        Expr::Nested(inner) => conjuncts(inner),
-        Expr::BinaryOp { left, op: BinaryOperator::And, right } => {
-            let mut all = conjuncts(left);
-            all.extend(conjuncts(right));
-            all
-        }
-        other => vec![other],
     }
 }
 

@@ -10,7 +10,6 @@
 //! A step is planned as a query over a relation that has the columns of its source, with the functions, types
 //! and coercions of any query; its nodes become operators. What cannot run on a stream is refused by name.
 
-pub(crate) mod aggregates;
 pub(crate) mod alterations;
 pub(crate) mod altered_tables;
 pub(crate) mod batch_queries;
@@ -32,7 +31,6 @@ pub(crate) mod generated_rows;
 pub(crate) mod joins;
 pub(crate) mod keyed_tables;
 pub(crate) mod late;
-pub(crate) mod lists;
 pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;
@@ -43,6 +41,7 @@ pub(crate) mod parquet_sink;
 pub(crate) mod parquet_source;
 pub(crate) mod parsed_steps;
 pub(crate) mod pattern;
+pub(crate) mod planned_pattern;
 pub(crate) mod ranking;
 pub(crate) mod replaced;
 pub(crate) mod replacement;

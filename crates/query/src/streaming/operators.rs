@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result, as_stream_error};
 use crate::planner::patterns::planning::PlannedPattern;
+use crate::planner::row_expressions::Columns;
 use crate::planner::rules::asof::is_asof;
 use crate::planner::rules::subqueries::renumbered;
 use crate::postgres::types::column_type;
@@ -11,8 +12,7 @@ use crate::streaming::changed_rows::{self, ChangedRows};
 use crate::streaming::conditions::Condition;
 use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
-use crate::streaming::expressions::{AssignedValues, Columns};
-use crate::streaming::first_rows::ALL_ROWS;
+use crate::streaming::expressions::{AssignedValues, ComputedColumn};
 use crate::streaming::names::Reference;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_replaced};
 use crate::streaming::sinks::SinkDefinition;
@@ -31,6 +31,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 
+/// Refusal of an order of all rows.
+pub(crate) const ALL_ROWS: &str = "ORDER BY or OFFSET without LIMIT in a step: the rows of a table have no order; order them where the table is read";
+
 /// Stream with what is known of its times.
 #[derive(Clone)]
 pub(crate) struct Flow {
@@ -43,9 +46,6 @@ pub(crate) struct Flow {
 
 /// Column of a sink of changes that says whether a row is inserted or taken back.
 const CHANGE_TYPE: &str = "change_type";
-
-/// Column of a projection, and its expression.
-pub(crate) type ComputedColumn = (Column, Box<dyn Expression>);
 
 /// Types of the arrays of columns.
 pub(crate) fn storage(columns: &[Column]) -> Vec<ArrowType> {

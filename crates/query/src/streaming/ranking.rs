@@ -13,9 +13,10 @@
 //! that they are written into. They may be ranked by results that change themselves. What cannot take rows back is refused.
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
 use crate::streaming::connectors::EventTime;
-use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, plain_column, storage};
+use crate::streaming::expressions::ComputedColumn;
+use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::DataType as ArrowType;

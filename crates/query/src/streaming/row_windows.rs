@@ -11,11 +11,12 @@
 //! current row: there may never be a next row of a partition. Rankings with a bound are in [`super::ranking`].
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
+use crate::planner::row_expressions::aggregates::{SharedFunction, datafusion_function};
 use crate::postgres::types::column_type;
-use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::connectors::EventTime;
-use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, plain_column, storage};
+use crate::streaming::expressions::ComputedColumn;
+use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::ranking::{Read, in_order, integer, uncast, window_function};
 use datafusion::arrow::array::ArrayRef;
 use datafusion::common::{DFSchema, ScalarValue};

@@ -10,10 +10,11 @@
 //! table that has the groups as its key. All else would need rows that are gone, and is refused.
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
 use crate::streaming::connectors::EventTime;
 use crate::streaming::emission::Emit;
-use crate::streaming::expressions::Columns;
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
+use crate::streaming::expressions::ComputedColumn;
+use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::retention::StateTtl;
 use crate::streaming::windows::{Results, free_name, name_of, no_window};

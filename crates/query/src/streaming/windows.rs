@@ -5,13 +5,14 @@
 
 use crate::error::{Error, Result};
 use crate::parser::windows::{WINDOW_END, WINDOW_START, open_session};
+use crate::planner::row_expressions::Columns;
+use crate::planner::row_expressions::aggregates::{SharedFunction, datafusion_function};
+use crate::planner::row_expressions::lists::is_list;
 use crate::postgres::types::column_type;
-use crate::streaming::aggregates::{SharedFunction, datafusion_function};
 use crate::streaming::emission::Emit;
-use crate::streaming::expressions::Columns;
+use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::late::LateClauses;
-use crate::streaming::lists::is_list;
-use crate::streaming::operators::{ComputedColumn, Flow, Translator, storage};
+use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Decimal128Type, Int64Type};

@@ -368,8 +368,8 @@ mod tests {
     use super::*;
     use crate::schema::Column;
     use crate::schema::definition::tests::definition;
-    use crate::schema::elf::{DimensionOrder, ElfCaching};
-    use crate::value::{DataType, Value};
+    use crate::schema::elf::{DimensionOrder, ElfCaching, ElfDefinition};
+    use crate::value::DataType;
 
     fn beside() -> StatesBeside {
         StatesBeside { indexes: vec![7, 8], change_log: Some(9), ..StatesBeside::default() }

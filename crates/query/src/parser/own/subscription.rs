@@ -8,11 +8,8 @@
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{options_of, parenthesised};
-use crate::parser::statement;
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
 use datafusion::arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
-use datafusion::sql::parser::Statement as DFStatement;
-use datafusion::sql::sqlparser::ast::Statement;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_transactions::Timestamp;
 
@@ -59,7 +56,7 @@ impl Subscription {
         let relations = if is_list {
             let (body, behind) = parenthesised(rest)?;
             rest = behind;
-            query = query_of(body)?;
+            query = query_of(body);
             let body = if query.is_some() { &[] } else { body };
             body.split(|token| token.token == Token::Comma)
                 .filter(|_| query.is_none())
@@ -138,18 +135,11 @@ impl Subscription {
 }
 
 /// Text of a query in the parentheses; none if they list relations.
-fn query_of(body: &[TokenWithSpan]) -> Result<Option<String>> {
+fn query_of(body: &[TokenWithSpan]) -> Option<String> {
     let begins = ["select", "with", "values"].iter().any(|word| is(body, 0, word))
         || body.first().is_some_and(|token| token.token == Token::LParen);
-    if !begins {
-        return Ok(None);
-    }
-    let words: Vec<String> = body.iter().map(|token| token.token.to_string()).collect();
-    let text = words.join(" ");
-    match statement::query_of(&text)? {
-        DFStatement::Statement(statement) if matches!(*statement, Statement::Query(_)) => Ok(Some(text)),
-        _ => Err(wrong("a query")),
-    }
+    let words = body.iter().map(|token| token.token.to_string());
+    begins.then(|| words.collect::<Vec<String>>().join(" "))
 }
 
 /// Name of a relation, perhaps behind `public`.
@@ -222,7 +212,6 @@ mod tests {
     fn what_is_no_subscription_is_refused_by_name() {
         for (text, expected) in [
             ("SUBSCRIBE", "expected the name of a table"),
-            ("SUBSCRIBE TO (SELECT 1 FROM)", "Expected: identifier"),
             ("SUBSCRIBE TO (SELECT 1), t", "syntax error at or near \",\""),
             ("SUBSCRIBE TO (a, b, a)", "names \"a\" twice"),
             ("SUBSCRIBE t WITH (PROGRESS = maybe)", "true or false, not \"= maybe\""),

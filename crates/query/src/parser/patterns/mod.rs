@@ -140,7 +140,8 @@ fn relation_before(tokens: &[TokenWithSpan], at: usize) -> Option<usize> {
     }
     // The result of another clause has no name of its own.
     let is_result = matches!(&tokens[first].token, Token::Word(word) if word.value.contains(HIDDEN));
-    (is_word_at(first) && !is_result && begins(first)).then_some(first)
+    let is_name = is_word_at(first) && !is_result && !is_word(&tokens[first].token, "lateral");
+    (is_name && begins(first)).then_some(first)
 }
 
 /// Visitor that replaces the functions by the nodes of their clauses.

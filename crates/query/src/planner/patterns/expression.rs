@@ -2,9 +2,9 @@
 
 use crate::error::{Error, Result};
 use crate::planner::patterns::planning::{PlannedExpression, PlannedMeasure, PlannedPattern, PlannedRead};
+use crate::planner::row_expressions::aggregates::{SharedFunction, datafusion_function};
+use crate::planner::row_expressions::{Columns, PhysicalExpression};
 use crate::postgres::types::column_type;
-use crate::streaming::aggregates::{SharedFunction, datafusion_function};
-use crate::streaming::expressions::{Columns, PhysicalExpression};
 use datafusion::arrow::array::{ArrayRef, RecordBatch, RecordBatchOptions, new_empty_array};
 use datafusion::arrow::compute::concat;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Schema, SchemaRef};

@@ -138,7 +138,7 @@ impl PatternNode {
     }
 
     /// Parts that are compared.
-    fn compared(&self) -> (&str, &LogicalPlan, &[Expr], &[SortExpr], &[(Placeholder, Expr)]) {
+    fn compared(&self) -> impl PartialEq + Hash + '_ {
         (&self.clause, &self.input, &self.partition, &self.order, &self.parameters)
     }
 }

@@ -4,9 +4,9 @@
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
 use crate::parser::patterns::{Measure, PatternClause};
+use crate::parser::visit::conjuncts;
 use crate::planner::patterns::navigation::{Navigator, Read, read_name};
 use crate::postgres::number_types;
-use crate::streaming::merge::conjuncts;
 use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as DFResult};

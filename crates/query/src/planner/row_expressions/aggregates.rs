@@ -7,9 +7,9 @@
 //! that tables have as it is, another (lists, binary values) as base64 of Arrow's row format.
 
 use crate::error::{Error, Result};
+use crate::planner::row_expressions::Columns;
+use crate::planner::row_expressions::lists::{decoded, encoded};
 use crate::postgres::types::column_type;
-use crate::streaming::expressions::Columns;
-use crate::streaming::lists::{decoded, encoded};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, BooleanArray, StringArray};
 use datafusion::arrow::compute::{CastOptions, SortOptions, cast_with_options, filter};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, FieldRef, Schema};
