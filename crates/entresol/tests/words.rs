@@ -41,7 +41,8 @@ fn source_lines() -> Vec<(String, String)> {
 /// Lines of the documentation, with file and number.
 fn doc_lines() -> Vec<(String, String)> {
     let root = root();
-    let mut folders = vec![root.clone(), root.join("docs"), root.join("docs/design")];
+    let mut folders =
+        vec![root.clone(), root.join("docs"), root.join("docs/streams"), root.join("docs/design")];
     for parent in ["crates", "tests"] {
         let entries = std::fs::read_dir(root.join(parent)).unwrap();
         folders.extend(entries.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()));
