@@ -27,14 +27,14 @@ pub trait ClientConnection: fmt::Debug + Send + Sync {
 /// Phase of a session.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum Phase {
-    /// It runs a statement.
+    /// Running a statement.
     Active,
-    /// It waits for one, outside of a block.
+    /// Waiting for a statement outside of a block.
     #[default]
     Idle,
-    /// It waits for one inside of a block.
+    /// Waiting for a statement inside of a block.
     InTransaction,
-    /// It waits for the end of a block that has failed.
+    /// Waiting for the end of a block that has failed.
     Failed,
 }
 

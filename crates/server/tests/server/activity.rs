@@ -1,4 +1,4 @@
-//! What sessions do, as others see it, and how others stop them.
+//! Activities of sessions as others see them, and how others stop them.
 
 use crate::support::{PATIENCE, Served, code, one, options, texts};
 use entresol::{Database, Options};
@@ -100,6 +100,7 @@ async fn a_statement_is_cancelled_and_a_connection_ended_from_another_session() 
     assert_eq!(ended, "57P01");
     assert!(other.batch_execute("SELECT 1").await.is_err());
     eventually(&observer, "pid", &pid, None).await;
+    assert_eq!(code(observer.batch_execute("SELECT pg_terminate_backend('x')").await), "22P02");
     for of in [pid.as_str(), "0", "-1", "2147483647"] {
         assert_eq!(one(&observer, &format!("SELECT pg_terminate_backend({of})")).await, "f");
     }

@@ -65,7 +65,11 @@ pub(crate) fn terminate(view: &View, of: &[Cell]) -> DFResult<Cell> {
 
 /// Stops a session, as a superuser or as the role that it has.
 fn stop(view: &View, pid: &Cell, verb: &str, how: fn(&dyn ClientConnection)) -> DFResult<Cell> {
-    let pid = pid.int().unwrap_or_default();
+    let Some(pid) = pid.int() else {
+        let message =
+            format!("invalid input syntax for type integer: \"{}\"", pid.text().unwrap_or_default());
+        return Err(external(Error::coded("22P02", message)));
+    };
     let found = i32::try_from(pid).ok().and_then(|pid| view.sessions.connection(pid));
     let Some((client, connection)) = found else {
         view.variables.notice(format!("PID {pid} is not a PostgreSQL server process"));
