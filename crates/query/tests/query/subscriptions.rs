@@ -249,7 +249,7 @@ async fn a_query_of_a_table_is_computed_change_by_change() {
     run(&mut reader, "COMMIT").await;
 }
 
-/// What a subscriber has is the query's result at each commit, beside a writer and from any beginning.
+/// Rows of a subscriber, which are the query's result at each commit, beside a writer and from any beginning.
 #[tokio::test]
 async fn rows_of_a_subscribed_query_are_those_of_the_query() {
     let database = TestDatabase::volatile();
