@@ -15,7 +15,8 @@ use entresol_memory::budget::{MemoryConsumer, MemoryReservation, MemoryUsage};
 use entresol_memory::{BackupReport, DomainChoice, DomainKind, Durability, Pool, PoolStats};
 use entresol_query::datafusion::execution::runtime_env::RuntimeEnv;
 use entresol_query::{
-    MaterializedViews, STACK_BYTES, SessionOptions, Sessions, Topologies, query_memory, statement_memory,
+    MaterializedViews, STACK_BYTES, SessionOptions, Sessions, Topologies, UserFunctions, query_memory,
+    statement_memory,
 };
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::advice::LayoutAdvisor;
@@ -60,6 +61,7 @@ pub(crate) struct SharedDatabase {
     /// The topologies of SQL.
     topologies: Topologies,
     materialized: MaterializedViews,
+    functions: UserFunctions,
     /// Taken when the last handle goes.
     runtime: Option<Runtime>,
 }
@@ -130,6 +132,9 @@ impl Database {
         let runtime = builder.build().map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
         })?;
+        let plain = entresol_query::Session::new(Arc::clone(&catalog), SessionOptions::default());
+        let checked = plain.check_functions(&options.functions);
+        checked.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
         let sessions = Sessions::default();
         if let Some(age_max) = options.max_snapshot_age {
             expire_snapshots(&runtime, sessions.clone(), age_max);
@@ -147,6 +152,7 @@ impl Database {
             sessions,
             topologies: Topologies::default(),
             materialized: MaterializedViews::default(),
+            functions: options.functions.clone(),
             runtime: Some(runtime),
         };
         let database = Database { shared: Arc::new(shared) };
@@ -213,6 +219,7 @@ impl Database {
             sessions: self.shared.sessions.clone(),
             topologies: self.shared.topologies.clone(),
             materialized: self.shared.materialized.clone(),
+            functions: self.shared.functions.clone(),
             ..SessionOptions::default()
         };
         Ok(entresol_query::Session::new(Arc::clone(&self.shared.catalog), options))

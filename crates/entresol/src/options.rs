@@ -5,9 +5,12 @@ use entresol_memory::budget::{MemoryBudget, MemorySize};
 use entresol_memory::placement::WriteSettings;
 use entresol_memory::profile::{Direction, Pattern, Profile};
 use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolOptions};
+use entresol_query::UserFunctions;
+use entresol_query::datafusion::logical_expr::{AggregateUDF, ScalarUDF};
 use entresol_tables::CachePolicy;
 use entresol_transactions::ContextOptions;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Default memory of queries.
@@ -56,6 +59,8 @@ pub struct Options {
     pub near_device: bool,
     /// Start of the topologies that were created in SQL, when the database is opened.
     pub starts_topologies: bool,
+    /// User-defined functions.
+    pub functions: UserFunctions,
     /// Profile of the disk that checkpoints write to, as `lab run calibrate` measures it.
     pub disk_profile: Option<PathBuf>,
     /// Address range to reserve for the pool: the maximum that it can grow to. Takes no memory.
@@ -80,6 +85,7 @@ impl Default for Options {
             disk_directory: None,
             near_device: pool.near_device,
             starts_topologies: true,
+            functions: UserFunctions::default(),
             disk_profile: None,
             concurrency: ContextOptions { transactions_max: TRANSACTIONS_MAX, ..ContextOptions::default() },
             address_space_bytes: pool.address_space_bytes,
@@ -183,6 +189,49 @@ impl Options {
     /// they can't be seen or changed in SQL either.
     pub fn start_topologies(mut self, start: bool) -> Options {
         self.starts_topologies = start;
+        self
+    }
+
+    /// Adds a scalar function in Rust, which SQL calls by its name: in queries, views and topologies. What says that it is
+    /// immutable may be computed once for equal arguments. Functions belong to the open database and not to its files: the next
+    /// open has to add them again, or what calls them fails with the name.
+    ///
+    /// ```
+    /// use entresol::query::datafusion::arrow::array::{ArrayRef, AsArray, Float64Array};
+    /// use entresol::query::datafusion::arrow::datatypes::{DataType, Float64Type};
+    /// use entresol::query::datafusion::logical_expr::{ColumnarValue, Volatility, create_udf};
+    /// use entresol::{Database, Options};
+    /// use std::sync::Arc;
+    ///
+    /// let fahrenheit = create_udf(
+    ///     "fahrenheit",
+    ///     vec![DataType::Float64],
+    ///     DataType::Float64,
+    ///     Volatility::Immutable,
+    ///     Arc::new(|arguments: &[ColumnarValue]| {
+    ///         let celsius = ColumnarValue::values_to_arrays(arguments)?;
+    ///         let celsius = celsius[0].as_primitive::<Float64Type>();
+    ///         let degrees: Float64Array = celsius.unary(|degrees| degrees * 1.8 + 32.0);
+    ///         Ok(ColumnarValue::Array(Arc::new(degrees) as ArrayRef))
+    ///     }),
+    /// );
+    /// let database = Database::volatile(Options::default().scalar_function(fahrenheit))?;
+    /// let found = database.session()?.query("SELECT fahrenheit(100)")?;
+    /// assert_eq!(found[0].column(0).as_primitive::<Float64Type>().value(0), 212.0);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// Opening fails with [`Invalid`](crate::ErrorKind::Invalid) if its name is that of another function, or has other than
+    /// lower-case letters, digits and underscores.
+    pub fn scalar_function(mut self, function: impl Into<Arc<ScalarUDF>>) -> Options {
+        self.functions.add_scalar(function);
+        self
+    }
+
+    /// Adds an aggregate function in Rust, as [`Options::scalar_function`] adds a scalar one. In topologies its state is stored
+    /// with the groups, by what its accumulator says of it: a changed form of it needs a function of another name.
+    pub fn aggregate_function(mut self, function: impl Into<Arc<AggregateUDF>>) -> Options {
+        self.functions.add_aggregate(function);
         self
     }
 

@@ -96,6 +96,8 @@ mod taken_back;
 mod target_rules;
 #[path = "topologies/tcp.rs"]
 mod tcp;
+#[path = "topologies/user_functions.rs"]
+mod user_functions;
 #[path = "topologies/window_chains.rs"]
 mod window_chains;
 

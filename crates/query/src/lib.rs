@@ -91,4 +91,5 @@ pub use session::result::{CollectedRows, Outcome, Short, StatementResult};
 pub use session::snapshots::Sessions;
 pub use session::statement_memory::statement_memory;
 pub use session::topologies::Topologies;
+pub use session::user_functions::UserFunctions;
 pub use session::variables::Client;

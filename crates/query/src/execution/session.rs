@@ -30,6 +30,7 @@ use crate::session::current::Current;
 use crate::session::loads::FinishedLoad;
 use crate::session::plan_cache::PlanCache;
 use crate::session::sequence_functions;
+use crate::session::user_functions::UserFunctions;
 use crate::session::variables::{self, SessionVariables};
 use crate::streaming::statements as streaming;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -69,6 +70,7 @@ impl Session {
         crate::catalog::call::register(&context, &source);
         time_travel::register(&context, &catalog, &current);
         sequence_functions::register(&context, &catalog, &variables);
+        options.functions.register(&context);
         let core = SessionCore {
             catalog,
             context,
@@ -86,6 +88,11 @@ impl Session {
             load: FinishedLoad::default(),
         };
         Session { core, statements: BTreeMap::new(), cursors: Cursors::default() }
+    }
+
+    /// Checks that SQL can call user-defined functions by their names, which no function of this session has.
+    pub fn check_functions(&self, functions: &UserFunctions) -> Result<()> {
+        functions.check(&self.core.context)
     }
 
     /// Maintains the materialized views of a database that was opened, with this session; to be called once,

@@ -11,6 +11,7 @@ use crate::session::materialized::MaterializedViews;
 use crate::session::plan_cache::{PlanCache, PlanScope, PlanningVersion};
 use crate::session::snapshots::{SessionSnapshots, Sessions};
 use crate::session::topologies::Topologies;
+use crate::session::user_functions::UserFunctions;
 use crate::session::variables::SessionVariables;
 use datafusion::execution::runtime_env::RuntimeEnv;
 use datafusion::prelude::SessionContext;
@@ -44,6 +45,8 @@ pub struct SessionOptions {
     pub topologies: Topologies,
     /// The materialized views of the database, to be shared by all sessions.
     pub materialized: MaterializedViews,
+    /// User-defined functions.
+    pub functions: UserFunctions,
 }
 
 impl Default for SessionOptions {
@@ -57,6 +60,7 @@ impl Default for SessionOptions {
             sessions: Sessions::default(),
             topologies: Topologies::default(),
             materialized: MaterializedViews::default(),
+            functions: UserFunctions::default(),
         }
     }
 }

@@ -26,5 +26,6 @@ pub(crate) mod state_size;
 pub(crate) mod statement_memory;
 pub(crate) mod subscriptions;
 pub(crate) mod topologies;
+pub(crate) mod user_functions;
 pub(crate) mod vacuums;
 pub(crate) mod variables;
