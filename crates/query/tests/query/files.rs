@@ -295,6 +295,28 @@ async fn a_pipe_is_read_once() {
     assert_eq!(one(&mut session, "SELECT count(*), sum(n) FROM target").await, "1 0");
 }
 
+/// A stream that was cut off between two batches looks whole but for its end mark.
+#[tokio::test]
+async fn a_truncated_arrow_stream_is_refused() {
+    let database = TestDatabase::journal();
+    let mut session = database.session();
+    let directory = tempfile::tempdir().unwrap();
+    let (whole, cut) = (directory.path().join("whole.arrows"), directory.path().join("cut.arrows"));
+    run(&mut session, "CREATE TABLE t (id INT PRIMARY KEY, n INT)").await;
+    let rows = "SELECT i AS id, i AS n FROM generate_series(1, 50000) g(i)";
+    run(&mut session, &format!("COPY ({rows}) TO '{}'", whole.display())).await;
+    let bytes = std::fs::read(&whole).unwrap();
+    for missing in [1, 8, 9, 1000, bytes.len() / 2, bytes.len() - 1, bytes.len()] {
+        std::fs::write(&cut, &bytes[..bytes.len() - missing]).unwrap();
+        let (code, message) =
+            error(&mut session, &format!("COPY t FROM '{}' (FORMAT arrow)", cut.display())).await;
+        assert_eq!(code, "22P04", "{missing}: {message}");
+        assert!(message.contains("no end mark"), "{missing}: {message}");
+        assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "0");
+    }
+    assert_eq!(run(&mut session, &format!("COPY t FROM '{}'", whole.display())).await, 50_000);
+}
+
 /// A `.tbl` file that was cut off in a value has the value's rest nowhere.
 #[tokio::test]
 async fn a_truncated_tbl_file_is_refused() {

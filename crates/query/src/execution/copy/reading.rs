@@ -43,6 +43,8 @@ const PIECES_MAX: usize = 2;
 const CHUNK_BYTES: usize = 256 << 10;
 /// Beginning of a file in Arrow's file format; a stream has none.
 const ARROW_MAGIC: &[u8; 6] = b"ARROW1";
+/// Last bytes of an Arrow stream: a message without metadata.
+const ARROW_STREAM_END: [u8; 8] = [0xFF, 0xFF, 0xFF, 0xFF, 0, 0, 0, 0];
 
 /// Piece of a file.
 #[derive(Debug)]
@@ -152,8 +154,12 @@ impl FileReading {
         let unreadable = |error| failed("read", path, &error);
         let mut magic = Vec::new();
         (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(unreadable)?;
-        file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         let is_file = magic == ARROW_MAGIC;
+        if !is_file && !ends_stream(&mut file).map_err(unreadable)? {
+            let reason = "it has no end mark: the stream was not written to its end, or the file is cut off";
+            return Err(damaged(path, "Arrow IPC", &reason));
+        }
+        file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
         let counted = BufReader::new(CountedFile { file, progress: Arc::clone(&self.progress) });
         let invalid = |error: ArrowError| damaged(path, "Arrow IPC", &error);
         if is_file {
@@ -208,6 +214,15 @@ impl FileReading {
         }
         Ok(wanted)
     }
+}
+
+/// Tells whether a file ends with the end mark of an Arrow stream, without which a reader takes what is there for the whole.
+fn ends_stream(file: &mut File) -> std::io::Result<bool> {
+    let mut last = Vec::new();
+    let start = file.metadata()?.len().saturating_sub(ARROW_STREAM_END.len() as u64);
+    file.seek(SeekFrom::Start(start))?;
+    file.read_to_end(&mut last)?;
+    Ok(last == ARROW_STREAM_END)
 }
 
 /// File whose bytes are counted.
