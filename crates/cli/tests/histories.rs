@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used)]
 
 mod support;
+#[path = "histories/topologies.rs"]
+mod topologies;
 
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
