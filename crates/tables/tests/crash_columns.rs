@@ -101,6 +101,26 @@ fn history_with_elf(pool: &Arc<Pool>) {
     catalog.drop_index("e").unwrap();
 }
 
+/// As [`history`], but that the rows of the first commit are loaded.
+fn history_of_load(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let mut definition = TableDefinition::plain(Schema::new(columns(), &["id"]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    let states = states();
+    let tx = catalog.begin().unwrap();
+    assert!(table.begin_load(&tx).unwrap());
+    let mut builder = BatchBuilder::new(&columns(), states[1].len());
+    states[1].iter().for_each(|row| builder.push(row).unwrap());
+    table.load(&tx, &builder.finish()).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    for pair in states[1..].windows(2) {
+        commit(&catalog, &table, &pair[0], &pair[1]);
+        table.merge(|_| Ok(())).unwrap();
+    }
+}
+
 fn create_elf(catalog: &Catalog) -> Result<(), String> {
     let of = (vec![1, 0], DimensionOrder::Auto, ElfCaching::Whole);
     catalog.create_elf(&Cancellation::default(), "t", "e", of).map_err(text)
@@ -179,6 +199,20 @@ fn every_crash_leaves_the_rows_of_one_commit_in_elfs() {
         let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
         let history = |pool: &Arc<Pool>| {
             history_of_elf(pool);
+            Ok(())
+        };
+        check_crashes(&options, history, verify)
+    });
+    let report = report.unwrap();
+    assert!(report.explored(1_000), "{report:?}");
+}
+
+#[test]
+fn every_crash_of_a_load_leaves_the_rows_of_one_commit() {
+    let report = check_seeds("columns-load", 1, |seed| {
+        let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::with_seed(seed) };
+        let history = |pool: &Arc<Pool>| {
+            history_of_load(pool);
             Ok(())
         };
         check_crashes(&options, history, verify)

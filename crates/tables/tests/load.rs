@@ -6,8 +6,8 @@ use arrow_schema::{Field, Schema as ArrowSchema};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
 use entresol_structures::IndexStructure;
 use entresol_tables::{
-    Catalog, Column, ColumnBuilder, DataType, Error, IndexDefinition, Row, ScanRange, Schema, Table,
-    TableDefinition, TableOptions, Value, arrow_type, check,
+    Catalog, ClusteringDefinition, Column, ColumnBuilder, DataType, Dimension, Error, IndexDefinition, Row,
+    ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_type, check,
 };
 use entresol_transactions::{StateContext, Transaction};
 use std::collections::BTreeMap;
@@ -53,6 +53,11 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
 
 /// Table with these key columns, a unique number, a text, and indexes on both.
 fn create(catalog: &Catalog, name: &str, key: &[DataType]) -> Arc<Table> {
+    create_with(catalog, name, key, TableLayout::Rows)
+}
+
+/// As [`create`], with a layout; of clustered tables and Elfs by the unique number.
+fn create_with(catalog: &Catalog, name: &str, key: &[DataType], layout: TableLayout) -> Arc<Table> {
     let mut columns: Vec<Column> =
         key.iter().enumerate().map(|(at, of)| Column::new(format!("k{at}"), *of)).collect();
     let names: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
@@ -60,6 +65,15 @@ fn create(catalog: &Catalog, name: &str, key: &[DataType]) -> Arc<Table> {
     columns.extend([Column::new("number", DataType::BigInt), Column::new("text", DataType::Varchar)]);
     let mut definition = TableDefinition::plain(Schema::new(columns, &names).unwrap());
     let first = key.len();
+    definition.layout = layout;
+    match layout {
+        TableLayout::Clustered => {
+            let dimension = Dimension { column: first, bits: None };
+            definition.clustering = Some(ClusteringDefinition::new(vec![dimension]));
+        }
+        TableLayout::Elf => definition.elf_layout.dimensions = vec![first],
+        _ => {}
+    }
     let called = |of: &str| format!("{name}_{of}");
     definition.indexes =
         vec![index(&called("number"), &[first], true), index(&called("text"), &[first + 1, first], false)];
@@ -165,6 +179,93 @@ fn a_loaded_table_has_what_inserts_give_it() {
             assert_same(&catalog, &loaded, &inserted);
         }
     }
+}
+
+#[test]
+fn tables_with_row_groups_are_loaded_too() {
+    for (seed, layout) in (1..).zip([TableLayout::Columns, TableLayout::Elf, TableLayout::Clustered]) {
+        for (key, sorted) in [(KEYS[1], true), (KEYS[8], false), (KEYS[10], false)] {
+            let (catalog, random) = (catalog(), Env::simulated(seed));
+            let loaded = create_with(&catalog, "loaded", key, layout);
+            let inserted = create(&catalog, "inserted", key);
+            let wanted = random_rows(&random, &loaded, key, 3000, sorted);
+            let before = catalog.begin().unwrap();
+            let tx = catalog.begin().unwrap();
+            assert!(loaded.begin_load(&tx).unwrap(), "{layout:?} {key:?}");
+            load(&random, &loaded, &tx, &wanted).unwrap();
+            loaded.merge(|_| Ok(())).unwrap();
+            assert!(rows(&catalog, &loaded).is_empty(), "nobody sees it yet");
+            tx.commit(Durability::Sync).unwrap();
+            let inserting = catalog.begin().unwrap();
+            wanted.iter().for_each(|row| inserted.insert(&inserting, row).unwrap());
+            inserting.commit(Durability::Sync).unwrap();
+            assert_same(&catalog, &loaded, &inserted);
+            loaded.merge(|_| Ok(())).unwrap();
+            assert_same(&catalog, &loaded, &inserted);
+            assert!(loaded.scan(ScanRange::full()).rows(&before).unwrap().is_empty(), "an older snapshot");
+            drop(before);
+            let tx = catalog.begin().unwrap();
+            let twice = loaded.insert(&tx, &wanted[7]);
+            assert!(matches!(&twice, Err(Error::DuplicateKey { .. })), "{twice:?}");
+            drop(tx);
+            change(&catalog, &random, &wanted, &[&loaded, &inserted]);
+            loaded.merge(|_| Ok(())).unwrap();
+            assert_same(&catalog, &loaded, &inserted);
+        }
+    }
+}
+
+/// Nothing is left of it in the delta store.
+#[test]
+fn a_table_whose_rows_are_all_in_row_groups_is_not_loaded() {
+    let catalog = catalog();
+    let mut definition =
+        TableDefinition::plain(Schema::new(vec![Column::new("id", DataType::Int)], &["id"]).unwrap());
+    definition.layout = TableLayout::Columns;
+    let table = catalog.create_table_as("t", definition, TableOptions::default()).unwrap();
+    let ids: Vec<Row> = (0..900).map(|id| vec![Value::Int(id)]).collect();
+    let tx = catalog.begin().unwrap();
+    assert!(table.begin_load(&tx).unwrap());
+    table.load(&tx, &batch(&table, &ids)).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    catalog.context().vacuum().unwrap();
+    let tx = catalog.begin().unwrap();
+    assert!(!table.begin_load(&tx).unwrap());
+    assert!(matches!(table.insert(&tx, &ids[7]), Err(Error::DuplicateKey { .. })));
+    drop(tx);
+    let tx = catalog.begin().unwrap();
+    table.delete_many(&tx, &ids).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    catalog.context().vacuum().unwrap();
+    let tx = catalog.begin().unwrap();
+    assert!(table.begin_load(&tx).unwrap(), "it is empty again");
+    table.load(&tx, &batch(&table, &ids)).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    assert_eq!(rows(&catalog, &table), ids);
+}
+
+/// The row is in a row group when the load commits.
+#[test]
+fn a_row_that_was_merged_during_a_load_makes_it_fail() {
+    let (catalog, random) = (catalog(), Env::simulated(3));
+    let table = create_with(&catalog, "t", &[DataType::Int], TableLayout::Columns);
+    let rows_of = |ids: std::ops::Range<i32>| -> Vec<Row> {
+        ids.map(|id| vec![Value::Int(id), Value::Null, Value::from("x")]).collect()
+    };
+    let loading = catalog.begin().unwrap();
+    assert!(table.begin_load(&loading).unwrap());
+    load(&random, &table, &loading, &rows_of(0..900)).unwrap();
+    let tx = catalog.begin().unwrap();
+    table.insert(&tx, &rows_of(500..501)[0]).unwrap();
+    tx.commit(Durability::Sync).unwrap();
+    table.merge(|_| Ok(())).unwrap();
+    catalog.context().vacuum().unwrap();
+    let failed = loading.commit(Durability::Sync).unwrap_err();
+    assert!(matches!(&failed, entresol_transactions::Error::Conflict { .. }), "{failed}");
+    assert_eq!(rows(&catalog, &table), rows_of(500..501));
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
 }
 
 /// Deletes some rows, and gives others a text, the same in all tables.

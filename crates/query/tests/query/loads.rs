@@ -92,17 +92,22 @@ async fn statements_of_their_own_load_empty_tables() {
 async fn tables_that_cannot_be_loaded_are_written_as_before() {
     let database = TestDatabase::journal();
     let mut session = database.session();
-    for (at, options) in ["WITH (history = '1 hour')", "WITH (changes = '1 hour')", "WITH (layout = columns)"]
-        .iter()
-        .enumerate()
+    let layouts =
+        ["columns", "elf", "clustered, cluster_by = (id)"].map(|layout| format!("layout = {layout}"));
+    let loads = layouts.iter().map(|options| (options.as_str(), "INSERT by bulk load"));
+    let writes = ["history = '1 hour'", "changes = '1 hour'", "layout = columns, changes = '1 hour'"];
+    for (at, (options, way)) in writes.map(|options| (options, "INSERT")).into_iter().chain(loads).enumerate()
     {
-        run(&mut session, &format!("CREATE TABLE t{at} {TABLE} {options}")).await;
-        assert_eq!(
-            explained(&mut session, &format!("INSERT INTO t{at} {SERIES}")).await,
-            "INSERT",
-            "{options}"
-        );
+        run(&mut session, &format!("CREATE TABLE t{at} {TABLE} WITH ({options})")).await;
+        let insert = format!("INSERT INTO t{at} {SERIES}");
+        assert_eq!(explained(&mut session, &insert).await, way, "{options}");
         assert_eq!(one(&mut session, &format!("SELECT count(*) FROM t{at}")).await, "10000");
+        assert_eq!(explained(&mut session, &format!("{insert} ON CONFLICT DO NOTHING")).await, "INSERT");
+        run(&mut session, &format!("VACUUM t{at}")).await;
+        assert_eq!(
+            one(&mut session, &format!("SELECT count(*), min(id), max(id) FROM t{at}")).await,
+            "10000 0 9999"
+        );
     }
     run(&mut session, &format!("CREATE TABLE t {TABLE}")).await;
     let few = "INSERT INTO t SELECT i, 0, 'x' FROM generate_series(1, 100) g(i)";

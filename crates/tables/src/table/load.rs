@@ -3,6 +3,7 @@
 //!
 //! - The transaction loads one table and does nothing else. No transaction sees the rows before the
 //!   commit, not even this one; a crash or an error leaves the table empty.
+//! - Rows of a table with row groups fill its delta store, which the next merge moves into row groups.
 //! - Cost: rows whose keys ascend from batch to batch are written as they come, others sorted by runs, and so
 //!   are the entries of indexes.
 
@@ -17,17 +18,32 @@ use std::sync::Arc;
 
 impl Table {
     /// Begins a bulk load by a transaction that has written nothing. False, with nothing changed, if the table
-    /// has rows, or deleted ones that are not removed yet, or cannot be loaded: with the layout `columns`, a
+    /// has rows, or deleted ones that are not removed yet, or cannot be loaded: with row groups and no primary key, a
     /// version history, a change log, views or topologies that depend on it, an index structure other than the
     /// FPTree, another protocol than MVCC, a tier of its own; or if the transaction is serializable.
     pub fn begin_load(&self, tx: &Transaction) -> Result<bool> {
-        if self.writer(tx)?.is_some() || self.columns().is_some() || self.has_pages() {
+        if self.writer(tx)?.is_some() || self.has_pages() {
             return Ok(false);
         }
+        let Some(of_row_groups) = self.states_held_empty() else { return Ok(false) };
         let of_indexes = self.indexes().iter().map(|index| index.state(self.name()).cloned());
-        let states: Result<Vec<Arc<State>>> =
-            std::iter::once(Ok(Arc::clone(self.state()))).chain(of_indexes).collect();
+        let states: Result<Vec<Arc<State>>> = std::iter::once(Ok(Arc::clone(self.state())))
+            .chain(of_indexes)
+            .chain(of_row_groups.into_iter().map(Ok))
+            .collect();
         Ok(tx.begin_load(&states?)?)
+    }
+
+    /// States of the row groups, which stay empty while a load fills the delta store: that two rows have one key is seen
+    /// there alone. None if rows may be in row groups of another layout, or are appended to row groups as they come.
+    fn states_held_empty(&self) -> Option<Vec<Arc<State>>> {
+        let Some(columns) = self.columns() else { return Some(Vec::new()) };
+        let is_draining = self.own_columns().is_none() || columns.lifetime.is_draining();
+        if is_draining || columns.lifetime.has_ended() || self.schema().hidden_key() {
+            return None;
+        }
+        let states = [Some(columns.state()), columns.places()].into_iter().flatten();
+        Some(states.map(Arc::clone).collect())
     }
 
     /// Adds the rows of a batch to the load that the transaction [has begun](Table::begin_load), as

@@ -38,7 +38,6 @@ use crate::{Error, GroupId, Protocol, Result, StateId, Timestamp};
 use entresol_memory::PoolOffset;
 use entresol_structures::KeyBytes;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 pub(crate) use run::RUN_BYTES_MAX;
 pub(crate) use state_load::StateLoad;
@@ -77,7 +76,7 @@ impl Load {
             if state.is_dropped() {
                 return Err(Error::NoSuchState(state.id));
             }
-            if state.is_loadable() && state.index.has_no_keys()? {
+            if state.is_loadable() && load.is_what_it_was() && state.index.has_no_keys()? {
                 return Ok(());
             }
             Err(Error::Conflict {
@@ -99,7 +98,6 @@ impl State {
             && self.history().is_none()
             && !self.logs_changes()
             && !self.is_watched()
-            && !self.is_overlay.load(Ordering::Acquire)
     }
 }
 

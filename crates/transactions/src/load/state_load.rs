@@ -24,6 +24,8 @@ pub(crate) struct StateLoad {
     beside: StateId,
     root: PoolOffset,
     index: OrderedIndex,
+    /// True if the state was an overlay when the load began: then the load holds what lies beneath it empty.
+    is_overlay: bool,
     run: Run,
     /// Greatest key in the index.
     last: Option<KeyBytes>,
@@ -62,6 +64,7 @@ impl StateLoad {
             beside,
             root,
             index,
+            is_overlay: state.is_overlay(),
             run: Run::default(),
             last: None,
             keys: 0,
@@ -74,6 +77,11 @@ impl StateLoad {
 
     pub(crate) fn keys(&self) -> usize {
         self.keys
+    }
+
+    /// Tells whether the state has not become an overlay since the load began.
+    pub(super) fn is_what_it_was(&self) -> bool {
+        self.is_overlay == self.state.is_overlay()
     }
 
     /// A key of the load, for errors.
