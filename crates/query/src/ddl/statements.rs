@@ -15,6 +15,7 @@ use crate::parser::names::{refuse, table_name};
 use crate::session::cancellation::CancelOnDrop;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::materialized::check_unneeded;
 use crate::session::notices::is_storage;
 use crate::session::result::StatementResult;
 use datafusion::sql::sqlparser::ast::{
@@ -142,7 +143,10 @@ async fn drop_indexes(
     let mut existing = Vec::new();
     for name in names? {
         match session.catalog.table_of_index(&name) {
-            Ok(_) => existing.push(name),
+            Ok(table) => {
+                check_unneeded(&table, &name)?;
+                existing.push(name);
+            }
             Err(_) if session.catalog.relation_kind(&name).is_some() => {
                 return Err(TableError::WrongKind { name, wanted: RelationKind::Index }.into());
             }

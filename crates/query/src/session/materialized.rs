@@ -64,6 +64,22 @@ pub(crate) fn streamed_by(table: &Table) -> Option<&str> {
     table.definition().owner.as_deref()?.strip_prefix(STREAM_OWNER_PREFIX)
 }
 
+/// Name of the index by which the rows of a view over streams are found, where its key may be NULL.
+pub(crate) fn index_of(view: &str) -> String {
+    format!("{view}_key")
+}
+
+/// Refuses to drop the index by which the topology of a materialized view finds its rows.
+pub(crate) fn check_unneeded(table: &Table, index: &str) -> Result<()> {
+    match streamed_by(table) {
+        Some(view) if table.schema().hidden_key() && index == index_of(view) => {
+            let message = format!("cannot drop index {index}: materialized view {view} finds its rows by it");
+            Err(Error::coded("2BP01", message))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Refuses to change or drop the table of a materialized view, and that of the guards.
 pub(crate) fn check_ordinary(table: &Table) -> Result<()> {
     if let Some(view) = held_by(table) {

@@ -48,6 +48,16 @@ impl Replacement {
         if other == Some(expires) { expires } else { self }
     }
 
+    /// Tells whether the columns of the key may be NULL: operators of windows and rankings refuse a NULL in them.
+    pub(crate) fn takes_null(self) -> bool {
+        match self {
+            Replacement::Ranking | Replacement::LateRows | Replacement::Early => false,
+            Replacement::First | Replacement::Running { .. } | Replacement::Source | Replacement::Joined => {
+                true
+            }
+        }
+    }
+
     /// Columns of the key in errors.
     pub(crate) fn key(self, has_rank: bool) -> &'static str {
         match self {

@@ -1,4 +1,5 @@
-//! Definition of the table of a materialized view over streams: columns, and the key by which its rows replace each other.
+//! Definition of the table of a materialized view over streams: columns, and the key by which its rows replace each other, or
+//! where that may be NULL an index.
 
 use crate::ddl::table_definition;
 use crate::ddl::table_options::retention_of;
@@ -7,12 +8,13 @@ use crate::parser::own::materialized::ViewClause;
 use crate::parser::own::streaming::{CreateTopology, StreamOption};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
-use crate::session::materialized::stream_owner_of;
+use crate::session::materialized::{index_of, stream_owner_of};
 use crate::streaming::replaced::ReplacedBy;
 use crate::streaming::starting::{stream_error, translated};
 use crate::streaming::steps::{self, PlannedTopology};
 use datafusion::logical_expr::LogicalPlan;
-use entresol_tables::{Column, Retention, Schema, TableDefinition, TableOptions};
+use entresol_structures::IndexStructure;
+use entresol_tables::{Column, IndexDefinition, Retention, Schema, TableDefinition, TableOptions};
 use std::sync::Arc;
 
 /// Statement, in errors.
@@ -43,22 +45,40 @@ pub(crate) fn definition(
     let (builder, translated) =
         translated(&session.catalog, create, planned, session.options.durability, &[])?;
     builder.check().map_err(stream_error)?;
-    let schema = schema_of(&create.name, clause, &step.plan, translated.view.as_ref())?;
-    let definition = TableDefinition {
+    let replaced = translated.view.as_ref();
+    let (columns, key) = columns_of(&create.name, clause, &step.plan, replaced)?;
+    let (fields, takes_null) =
+        (step.plan.schema().fields(), replaced.is_some_and(|replaced| replaced.by.takes_null()));
+    let may_be_null = |at: &usize| takes_null && fields.get(*at).is_some_and(|field| field.is_nullable());
+    let (key, indexed) = if key.iter().any(may_be_null) { (Vec::new(), key) } else { (key, Vec::new()) };
+    let names: Vec<String> = key.into_iter().map(|at| columns[at].name.clone()).collect();
+    let mut definition = TableDefinition {
         owner: Some(stream_owner_of(&create.name)),
         changes: options.changes,
-        ..TableDefinition::plain(schema)
+        ..TableDefinition::plain(Schema::new(columns, &names)?)
     };
+    if !indexed.is_empty() {
+        definition.indexes.push(IndexDefinition {
+            name: index_of(&create.name),
+            columns: indexed,
+            unique: false,
+            constraint: false,
+            primary: false,
+            structure: IndexStructure::default(),
+            node_bytes: None,
+            hashed: false,
+        });
+    }
     Ok((definition, TableOptions { history: options.history, ..TableOptions::default() }))
 }
 
-/// Columns of a view, and the key by which its rows replace each other.
-fn schema_of(
+/// Columns of a view, and those by which its rows replace each other.
+fn columns_of(
     name: &str,
     clause: &ViewClause,
     plan: &LogicalPlan,
     replaced: Option<&ReplacedBy>,
-) -> Result<Schema> {
+) -> Result<(Vec<Column>, Vec<usize>)> {
     let mut columns = table_definition::derived_columns(plan.schema().as_arrow())?;
     if clause.columns.len() > columns.len() {
         return Err(Error::coded("42601", format!("{VERB} specifies more column names than columns")));
@@ -70,9 +90,7 @@ fn schema_of(
         return Err(Error::coded("42701", format!("column \"{twice}\" specified more than once")));
     }
     let key = replaced.map(|replaced| replaced.identity().ok_or_else(|| without_key(name, replaced)));
-    let key = key.transpose()?.unwrap_or_default();
-    let key: Vec<String> = key.into_iter().map(|at| columns[at].name.clone()).collect();
-    Ok(Schema::new(columns, &key)?)
+    Ok((columns, key.transpose()?.unwrap_or_default()))
 }
 
 /// Name that several columns have.

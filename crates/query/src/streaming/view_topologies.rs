@@ -11,6 +11,7 @@
 //! | --- | --- |
 //! | are only added | has no primary key: they are appended |
 //! | replace each other, or are taken back | the primary key is what identifies them: written as by ON CONFLICT DO UPDATE of all other columns |
+//! | the same, and what identifies them may be NULL | has no primary key: an index of these columns finds them |
 //! | are one, of an aggregate of all rows | has no primary key: its one row is replaced |
 //! | have no such key | the statement is refused |
 //!
@@ -27,6 +28,7 @@ use crate::parser::own::materialized::CreateMaterialized;
 use crate::parser::own::streaming::CreateTopology;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::materialized::index_of;
 use crate::session::result::StatementResult;
 use crate::streaming::dependents::noun_of;
 use crate::streaming::names::Reference;
@@ -34,12 +36,12 @@ use crate::streaming::operators::{Flow, Translator};
 use crate::streaming::parsed_steps::references_of;
 use crate::streaming::replaced::check_replaced;
 use crate::streaming::starting::{check_cycle, forget_state, relations_of, start};
-use crate::streaming::steps::{self, PlannedTopology};
+use crate::streaming::steps;
 use crate::streaming::stream_views::reads_streams;
 use crate::streaming::view_tables::{VERB, definition};
 use crate::streaming::view_targets::check_written;
 use entresol_streams::ToTable;
-use entresol_tables::{Catalog, Schema, Table};
+use entresol_tables::{Catalog, Table};
 use std::sync::Arc;
 
 /// Runs CREATE MATERIALIZED VIEW of a query over streams; none if it is over tables.
@@ -111,7 +113,6 @@ async fn create_view(session: &SessionCore, create: &CreateTopology) -> Result<(
     check_written(&session.catalog, create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
     let (definition, options) = definition(session, create, &planned)?;
-    note_nullable_key(session, &create.name, &definition.schema, &planned);
     let (catalog, name) = (Arc::clone(&session.catalog), create.name.clone());
     let stored = StoredTopology { name: name.clone(), text: create.text.clone(), is_paused: false };
     blocking(move || {
@@ -147,22 +148,6 @@ pub(crate) fn remove_dropped(catalog: &Arc<Catalog>) -> Result<()> {
     Ok(())
 }
 
-/// Leaves a notice if values of the key may be NULL, which no key has.
-fn note_nullable_key(session: &SessionCore, name: &str, schema: &Schema, planned: &PlannedTopology) {
-    let Some(step) = planned.steps.last().filter(|_| !schema.hidden_key()) else { return };
-    let fields = step.plan.schema().fields();
-    let is_nullable = |at: &&usize| fields.get(**at).is_some_and(|field| field.is_nullable());
-    let nullable = schema.key().iter().filter(is_nullable).map(|&at| schema.columns()[at].name.as_str());
-    let nullable: Vec<&str> = nullable.collect();
-    if !nullable.is_empty() {
-        session.notice(format!(
-            "the key of materialized view \"{name}\" has columns that may be NULL in its query: {}; a row with NULL there stops it, so \
-             map it to a value, as coalesce does",
-            nullable.join(", ")
-        ));
-    }
-}
-
 impl Translator<'_> {
     /// Writes the rows of a view into its table.
     pub(crate) fn write_view(&self, flow: &Flow, table: &Arc<Table>) -> Result<()> {
@@ -170,6 +155,9 @@ impl Translator<'_> {
         let target = match &flow.replaced {
             None => ToTable::insert(table.name()),
             Some(replaced) if replaced.is_single_row() => ToTable::single_row(table.name()),
+            Some(_) if table.schema().hidden_key() => {
+                ToTable::by_index(table.name(), &index_of(table.name()))
+            }
             Some(replaced) => {
                 check_replaced(Some(replaced), table, &columns, true)?;
                 ToTable::upsert(table.name())

@@ -45,6 +45,7 @@ pub(crate) mod regular_join_rows;
 pub(crate) mod regular_join_state;
 pub(crate) mod rolled_sink;
 pub(crate) mod row_functions;
+pub(crate) mod row_numbers;
 pub(crate) mod row_rules;
 pub(crate) mod running_aggregate;
 pub(crate) mod running_rows;

@@ -6,7 +6,7 @@
 //!   the row with their key, whatever their other values; deleting a missing row has no effect.
 //! - A batch of changes deletes the rows that are taken back and writes the others: of equal keys, what is taken back
 //!   counts before what is inserted.
-//! - `single_row` replaces the one row of a table without a key, which has a fixed row number.
+//! - `single_row` and `by_index` replace rows of a table without a key, by their row numbers ([`super::row_numbers`]).
 //! - Its changes are sent to the TO_STREAMs that read each tuple ([`super::written_rows`]).
 //! - Writes go to the topology's transaction only; at the commit punctuation the operator votes for its
 //!   state.
@@ -18,21 +18,18 @@ use crate::error::{Error, Result};
 use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::graph::OperatorArguments;
 use crate::operators::group_index::GroupIndex;
+use crate::operators::row_numbers::Replaced;
 use crate::operators::row_rules::RowRules;
 use crate::operators::written_rows::{RowsBefore, SentForm, written};
 use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::types::{Decimal128Type, Float32Type, Float64Type, Int16Type, Int32Type, Int64Type};
-use arrow_array::{
-    Array, ArrayRef, BooleanArray, Int64Array, RecordBatch, RecordBatchOptions, new_null_array,
-};
+use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, RecordBatchOptions, new_null_array};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema, SchemaRef};
 use arrow_select::filter::filter_record_batch;
-use entresol_tables::{Column, DataType, ROWID_COLUMN, Table, Value, arrow_schema};
+use entresol_tables::{Column, DataType, Table, Value, arrow_schema};
 use std::sync::Arc;
 
-/// Row number of the row of [`ToTable::single_row`].
-const SINGLE_ROW: i64 = 1;
 /// Reason for which a table cannot be written without its rules.
 const HAS_RULES: &str = "the table has defaults or checks, which only INSERT and MERGE of a step compute";
 
@@ -41,7 +38,7 @@ pub struct ToTable {
     pub(crate) table: String,
     pub(crate) key: Option<Vec<String>>,
     pub(crate) insert: bool,
-    pub(crate) is_single_row: bool,
+    pub(crate) replaced: Replaced,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     pub(crate) rules: Option<Box<dyn RowRules>>,
 }
@@ -53,7 +50,7 @@ impl ToTable {
             table: table.to_owned(),
             key: None,
             insert: false,
-            is_single_row: false,
+            replaced: Replaced::ByKey,
             delete_when: None,
             rules: None,
         }
@@ -62,7 +59,13 @@ impl ToTable {
     /// Replaces the one row of a table without a key: each tuple takes the place of the one before, as the results of an
     /// aggregate of all tuples do. Nothing else may write the table.
     pub fn single_row(table: &str) -> ToTable {
-        ToTable { is_single_row: true, ..ToTable::upsert(table) }
+        ToTable { replaced: Replaced::Only, ..ToTable::upsert(table) }
+    }
+
+    /// Adds rows to a table without a key, or replaces those with the same values in the columns of an index of it, of which
+    /// NULL is one. Nothing else may write the table.
+    pub fn by_index(table: &str, index: &str) -> ToTable {
+        ToTable { replaced: Replaced::ByIndex(index.to_owned()), ..ToTable::upsert(table) }
     }
 
     /// Adds rows; an existing key is an error of the transaction.
@@ -217,8 +220,8 @@ pub(crate) struct ToTableOperator {
     pub(crate) columns: Vec<Column>,
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
-    /// True if all tuples are the one row of a table without a key.
-    pub(crate) is_single_row: bool,
+    /// What says which row a tuple replaces.
+    pub(crate) replaced: Replaced,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     pub(crate) rules: Option<Box<dyn RowRules>>,
     /// Form in which what it has written is sent.
@@ -241,22 +244,14 @@ impl ToTableOperator {
             return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
         }
         let mapping = Mapping::new(&table, &columns, rules.is_some()).map_err(invalid)?;
-        let (is_single_row, delete_when, sent) = (false, None, SentForm::Nothing);
-        Ok(ToTableOperator { name, table, columns, mapping, insert, is_single_row, delete_when, rules, sent })
+        let (replaced, delete_when, sent) = (Replaced::ByKey, None, SentForm::Nothing);
+        Ok(ToTableOperator { name, table, columns, mapping, insert, replaced, delete_when, rules, sent })
     }
 
-    /// Rows of the table; with their row number if all are one row.
-    fn rows(&self, batch: &Batch) -> Result<RecordBatch> {
+    /// Rows of the table, with the numbers of those that they replace if it has no key.
+    fn rows(&self, context: &Context<'_>, batch: &Batch) -> Result<RecordBatch> {
         let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
-        if !self.is_single_row {
-            return Ok(rows);
-        }
-        let number = Field::new(ROWID_COLUMN, ArrowType::Int64, false);
-        let fields = rows.schema().fields().iter().cloned().chain([Arc::new(number)]).collect::<Vec<_>>();
-        let numbers: ArrayRef = Arc::new(Int64Array::from(vec![SINGLE_ROW; rows.num_rows()]));
-        let arrays = rows.columns().iter().cloned().chain([numbers]).collect();
-        let rows = RecordBatch::try_new(Arc::new(ArrowSchema::new(fields)), arrays);
-        rows.map_err(|error| self.refused(error.to_string()))
+        self.replaced.numbered(context, (&self.name, &self.table), rows)
     }
 
     /// Returns true if rows are completed and checked.
@@ -374,7 +369,7 @@ impl Operator for ToTableOperator {
     }
 
     fn batch(&mut self, context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
-        let rows = self.rows(batch)?;
+        let rows = self.rows(context, batch)?;
         if let Some(retracted) = batch.retracted() {
             let (old, new) =
                 self.divided(&rows, retracted).map_err(|error| self.refused(error.to_string()))?;

@@ -73,12 +73,12 @@ pub(crate) fn written(
     filter_record_batch(&rows, &is_written)
 }
 
-/// Numbers of the keys of a batch, and a batch of each different one.
-fn numbered_keys(
-    table: &Table,
+/// Numbers of the keys of a batch, which are these columns, and a batch of each different one.
+pub(crate) fn numbered_keys(
     rows: &RecordBatch,
+    columns: &[usize],
 ) -> std::result::Result<(Vec<u32>, RecordBatch), ArrowError> {
-    let keys = rows.project(table.schema().key())?;
+    let keys = rows.project(columns)?;
     let types: Vec<_> = keys.columns().iter().map(|key| key.data_type().clone()).collect();
     let (mut index, mut numbers) = (GroupIndex::new(&types, rows.num_rows())?, Vec::new());
     index.number(keys.columns(), &mut numbers)?;
@@ -102,7 +102,7 @@ impl RowsBefore {
     ) -> Result<RowsBefore> {
         let refused =
             |error: ArrowError| Error::Tuple { operator: operator.to_owned(), reason: error.to_string() };
-        let (keys, distinct) = numbered_keys(table, rows).map_err(refused)?;
+        let (keys, distinct) = numbered_keys(rows, table.schema().key()).map_err(refused)?;
         let schema = table.schema();
         let visible: Vec<usize> = (0..schema.visible_columns().len()).collect();
         let arrow = arrow_schema(schema.visible_columns(), UTC);
