@@ -9,6 +9,7 @@
 use crate::error::{Error, Result};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
 use datafusion::sql::sqlparser::tokenizer::Token;
+use entresol_memory::budget::MemorySize;
 use entresol_tables::{
     ClusteringDefinition, Dimension, Error as TableError, Interleave, Schema, SplitPolicy, TableLayout,
 };
@@ -43,7 +44,11 @@ impl DeclaredClustering {
                 self.split.replace(known).is_some()
             }
             "block_bytes" => {
-                let bytes = text.parse().map_err(|_| invalid(name, text, "a number of bytes"))?;
+                let bytes = match text.parse() {
+                    Ok(MemorySize::Bytes(bytes)) => u32::try_from(bytes).ok(),
+                    _ => None,
+                };
+                let bytes = bytes.ok_or_else(|| invalid(name, text, "a number of bytes, as '32 KB'"))?;
                 self.block_bytes.replace(bytes).is_some()
             }
             _ => return Ok(None),

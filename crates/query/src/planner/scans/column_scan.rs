@@ -37,8 +37,8 @@ use datafusion::physical_plan::{
 };
 use entresol_tables::workload::RecordedScan;
 use entresol_tables::{
-    BlockReader, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DeltaReader, ElfCaching,
-    ElfDefinition, IteratorChoice, Table, TableLayout,
+    BlockReader, Column, ColumnCondition, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DataType,
+    DeltaReader, ElfCaching, ElfDefinition, IteratorChoice, Table, TableLayout, Value,
 };
 use entresol_transactions::Transaction;
 use std::fmt;
@@ -224,13 +224,37 @@ fn properties(schema: &SchemaRef, partitions: usize) -> Arc<PlanProperties> {
     Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative))
 }
 
+/// Condition on a column, with the bounds of integers as values of its type.
+fn shown(column: &Column, condition: &ColumnCondition) -> String {
+    let name = &column.name;
+    let (least, greatest) = match *condition {
+        ColumnCondition::Between { least, greatest } if least <= greatest => (least, greatest),
+        _ => return format!("{name} {condition:?}"),
+    };
+    let value = |bound: i64| {
+        let value = match column.data_type {
+            DataType::Date => i32::try_from(bound).map_or(Value::BigInt(bound), Value::Date),
+            DataType::Timestamp | DataType::TimestampTz => Value::Timestamp(bound),
+            DataType::Decimal { .. } => Value::Decimal(i128::from(bound)),
+            _ => Value::BigInt(bound),
+        };
+        value.display(column.data_type).to_string()
+    };
+    match (least, greatest) {
+        (i64::MIN, i64::MAX) => format!("{name} not null"),
+        (i64::MIN, _) => format!("{name} <= {}", value(greatest)),
+        (_, i64::MAX) => format!("{name} >= {}", value(least)),
+        _ if least == greatest => format!("{name} = {}", value(least)),
+        _ => format!("{name} between {} and {}", value(least), value(greatest)),
+    }
+}
+
 impl DisplayAs for EntresolColumnScan {
     fn fmt_as(&self, kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let columns = self.table.schema().columns();
         let names: Vec<&str> = self.projection.iter().map(|&column| columns[column].name.as_str()).collect();
-        let filter =
-            |filter: &ColumnFilter| format!("{} {:?}", columns[filter.column].name, filter.condition);
-        let filters: Vec<String> = self.filters.iter().map(filter).collect();
+        let shown = |filter: &ColumnFilter| shown(&columns[filter.column], &filter.condition);
+        let filters: Vec<String> = self.filters.iter().map(shown).collect();
         match kind {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 write!(
