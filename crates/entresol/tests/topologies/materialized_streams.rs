@@ -416,7 +416,7 @@ fn what_a_view_cannot_be_is_refused_with_the_reason() {
 }
 
 /// Views over columns that may be NULL, and the queries of the same rows over all of them.
-const NULLABLE: [(&str, &str, &str); 4] = [
+const NULLABLE: [(&str, &str, &str); 7] = [
     (
         "totals",
         "SELECT a, b, count(*) AS n, sum(x) AS x FROM item GROUP BY a, b",
@@ -427,6 +427,25 @@ const NULLABLE: [(&str, &str, &str); 4] = [
         "per_a",
         "SELECT a, count(DISTINCT b) AS b, max(at) AS at FROM item GROUP BY a HAVING count(*) > 1",
         "SELECT a, count(DISTINCT b), max(at) FROM items GROUP BY a HAVING count(*) > 1",
+    ),
+    (
+        "early",
+        "SELECT b, window_end, max(x) AS x FROM TUMBLE(item, at, INTERVAL '1 minute') GROUP BY b, window_end EMIT CHANGES",
+        "SELECT b, date_trunc('minute', at) + INTERVAL '1 minute', max(x) FROM items GROUP BY 1, 2",
+    ),
+    (
+        "closed",
+        "SELECT a, b, a % 2 AS odd, window_start, count(*) AS n FROM TUMBLE(item, at, INTERVAL '1 minute')
+            GROUP BY a, b, a % 2, window_start EMIT ON WINDOW CLOSE",
+        "SELECT a, b, a % 2, date_trunc('minute', at), count(*) FROM items
+            WHERE at < (SELECT date_trunc('minute', max(at)) FROM items) GROUP BY 1, 2, 3, 4",
+    ),
+    (
+        "sessions",
+        "SELECT a, window_start, window_end, count(*) AS n FROM SESSION(item, at, INTERVAL '2 seconds')
+            GROUP BY a, window_start, window_end EMIT ON WINDOW CLOSE",
+        "SELECT a, window_start, window_end, count(*) FROM SESSION(items, at, INTERVAL '2 seconds')
+            GROUP BY a, window_start, window_end HAVING window_end <= (SELECT max(at) FROM items)",
     ),
     (
         "sizes",

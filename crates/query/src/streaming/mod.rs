@@ -62,4 +62,5 @@ pub(crate) mod utc;
 pub(crate) mod view_tables;
 mod view_targets;
 pub(crate) mod view_topologies;
+pub(crate) mod window_groups;
 pub(crate) mod windows;

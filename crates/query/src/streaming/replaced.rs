@@ -48,14 +48,9 @@ impl Replacement {
         if other == Some(expires) { expires } else { self }
     }
 
-    /// Tells whether the columns of the key may be NULL: operators of windows and rankings refuse a NULL in them.
+    /// Tells whether the columns of the key may be NULL: a ranking refuses NULL in PARTITION BY.
     pub(crate) fn takes_null(self) -> bool {
-        match self {
-            Replacement::Ranking | Replacement::LateRows | Replacement::Early => false,
-            Replacement::First | Replacement::Running { .. } | Replacement::Source | Replacement::Joined => {
-                true
-            }
-        }
+        self != Replacement::Ranking
     }
 
     /// Columns of the key in errors.

@@ -14,6 +14,7 @@ use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::late::LateClauses;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
+use crate::streaming::window_groups::WindowGroups;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
 use datafusion::arrow::datatypes::{DataType as ArrowType, Decimal128Type, Int64Type};
 use datafusion::common::DFSchema;
@@ -221,7 +222,7 @@ impl Edges<'_> {
 /// Columns that an aggregate of windows reads.
 struct WindowRead {
     computed: Vec<ComputedColumn>,
-    groups: Vec<String>,
+    groups: WindowGroups,
     results: Vec<Results>,
     window: TimeWindow,
     /// Columns of late rows, which are the first ones, if they are stored.
@@ -233,28 +234,29 @@ struct WindowRead {
 fn in_order_of_plan(
     plan: &AggregatePlan,
     all: &Stream,
-    groups: usize,
+    groups: &WindowGroups,
     edges: &Edges<'_>,
     results: &[Results],
 ) -> (Vec<ComputedColumn>, Option<usize>, Option<usize>) {
     let mut projected: Vec<ComputedColumn> = Vec::new();
-    let mut at_group = 0;
+    let (edge, mut at_group) = (groups.names.len(), 0);
     let (mut start, mut end) = (None, None);
     for (expr, field) in plan.group_expr.iter().zip(plan.schema.fields()) {
-        let from = if edges.is_start(expr) {
+        let (from, expression): (usize, Box<dyn Expression>) = if edges.is_start(expr) {
             start = Some(projected.len());
-            groups
+            (edge, Box::new(ColumnExpression(edge)))
         } else if edges.is_end(expr) {
             end = Some(projected.len());
-            groups + 1
+            (edge + 1, Box::new(ColumnExpression(edge + 1)))
         } else {
             at_group += 1;
-            at_group - 1
+            (at_group - 1, groups.expression(at_group - 1))
         };
-        let column = Column { name: field.name().clone(), ..all.columns()[from].clone() };
-        projected.push((column, Box::new(ColumnExpression(from))));
+        let of_state = &all.columns()[from];
+        let nullable = of_state.nullable || groups.may_be_null(from);
+        projected.push((Column { name: field.name().clone(), nullable, ..of_state.clone() }, expression));
     }
-    let mut from = groups + 2;
+    let mut from = edge + 2;
     for (results, field) in results.iter().zip(plan.schema.fields().iter().skip(plan.group_expr.len())) {
         let column = Column::new(field.name().clone(), results.data_type);
         projected.push((column, results.expression(from)));
@@ -277,9 +279,9 @@ impl Translator<'_> {
         check_corrected(late, windows)?;
         let edges = Edges { windows, planned: plan.input.schema() };
         edges.check(plan)?;
-        let read = self.read_of_windows(flow, plan, &edges, late.table.is_some())?;
+        let read = self.read_of_windows((flow, state_table), plan, &edges, late.table.is_some())?;
         let WindowRead { computed, groups, results, window, late: late_columns } = read;
-        let names: Vec<&str> = groups.iter().map(String::as_str).collect();
+        let names: Vec<&str> = groups.names.iter().map(String::as_str).collect();
         let aggregates: Vec<Aggregate> =
             results.iter().flat_map(|results| results.aggregates.iter().cloned()).collect();
         let mut grouped = flow.stream.project(computed).window(window).group_by(&names);
@@ -296,7 +298,7 @@ impl Translator<'_> {
         let all = grouped
             .try_aggregate(&aggregates, state_table)
             .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
-        let (projected, start, end) = in_order_of_plan(plan, &all, groups.len(), &edges, &results);
+        let (projected, start, end) = in_order_of_plan(plan, &all, &groups, &edges, &results);
         let stream = all.project(projected);
         let kind = windows.kind;
         let windows = start.filter(|_| !windows.are_open()).map(|time| Windows {
@@ -324,7 +326,7 @@ impl Translator<'_> {
     /// if they are stored.
     fn read_of_windows(
         &self,
-        flow: &Flow,
+        (flow, state_table): (&Flow, &str),
         plan: &AggregatePlan,
         edges: &Edges<'_>,
         has_late: bool,
@@ -336,16 +338,9 @@ impl Translator<'_> {
         flow.check_edges(by.iter().copied().chain(&plan.aggr_expr), planned)?;
         let mut read: Vec<ComputedColumn> = Vec::new();
         let late = if has_late { late_columns(flow, windows, &mut read) } else { Vec::new() };
-        let mut groups: Vec<String> = Vec::new();
-        for expr in by {
-            let name = free_name(&name_of(expr, "group"), &read);
-            let column = self.typed_column(&name, expr, columns.planned)?;
-            let result = storage(std::slice::from_ref(&column)).swap_remove(0);
-            read.push((column, Box::new(columns.expression(&self.planned.state, expr, &result)?)));
-            groups.push(name);
-        }
+        let groups = WindowGroups::read(self, &by, &columns, state_table, &mut read)?;
         let mut results = Vec::with_capacity(plan.aggr_expr.len());
-        let mut names = groups.clone();
+        let mut names = groups.names.clone();
         for expr in &plan.aggr_expr {
             results.push(self.results(expr, &columns, &mut read, &mut names)?);
         }
@@ -523,7 +518,7 @@ fn when(filter: &Expr, value: Expr) -> Expr {
     Expr::Case(Case::new(None, vec![(Box::new(filter.clone()), Box::new(value))], None))
 }
 
-fn unaliased(expr: &Expr) -> &Expr {
+pub(crate) fn unaliased(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(alias) => unaliased(&alias.expr),
         other => other,
