@@ -10,6 +10,8 @@ mod aggregates;
 mod alterations;
 #[path = "topologies/altered_tables.rs"]
 mod altered_tables;
+#[path = "topologies/asof_joins.rs"]
+mod asof_joins;
 #[path = "topologies/boundaries.rs"]
 mod boundaries;
 #[path = "topologies/chains.rs"]

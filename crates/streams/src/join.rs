@@ -66,7 +66,7 @@ pub struct WindowEdge {
 
 impl JoinSide {
     /// Windows of which the join time of a row is an edge; of event times those of a microsecond, the least there are.
-    fn span(&self) -> Result<WindowSpan, String> {
+    pub(crate) fn span(&self) -> Result<WindowSpan, String> {
         let kind = self.edge.map(|edge| edge.kind);
         let kind = kind.unwrap_or(WindowKind::Tumbling { size: Duration::from_micros(1) });
         let mut window =
@@ -75,7 +75,7 @@ impl JoinSide {
         window.span()
     }
 
-    fn check(&self, stream: &Stream) -> Result<(), String> {
+    pub(crate) fn check(&self, stream: &Stream) -> Result<(), String> {
         for index in [Some(self.time), self.edge.map(|edge| edge.column)].into_iter().flatten() {
             let column = stream.columns.get(index).ok_or_else(|| format!("there is no column {index}"))?;
             edge_type_of(column.data_type)
@@ -131,7 +131,7 @@ impl Stream {
         let mut joined = self.add(columns.into(), move |made| {
             let name = format!("join {table}");
             let columns = [(left.time, left.edge), (right.time, right.edge)];
-            let times = |side: usize| times(made, &table, side, columns[side], spans[side]);
+            let times = |side: usize| times_of_side(made, &table, side, columns[side], spans[side]);
             let times = [times(LEFT), times(RIGHT)];
             let memory = made.catalog.context().pool().memory();
             let keys = JoinKeys::new(left.keys, right.keys);
@@ -148,7 +148,7 @@ impl Stream {
     }
 
     /// Schema of the table of buffered tuples.
-    fn joined_state(&self, other: &Stream) -> Result<Schema, String> {
+    pub(crate) fn joined_state(&self, other: &Stream) -> Result<Schema, String> {
         let mut columns = vec![
             Column::new("side", DataType::SmallInt).not_null(),
             Column::new("at", DataType::Timestamp).not_null(),
@@ -192,7 +192,7 @@ fn check_bounds(kind: JoinKind, bounds: &JoinBounds, is_of_windows: bool) -> Res
 }
 
 /// Times of a side whose rows are from one of the inputs of an operator.
-fn times(
+pub(crate) fn times_of_side(
     made: &OperatorArguments<'_>,
     table: &str,
     side: usize,

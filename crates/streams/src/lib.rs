@@ -62,6 +62,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod asof_join;
 mod boundary;
 mod changing_sessions;
 mod element;
@@ -87,6 +88,7 @@ mod stream;
 mod topology;
 mod windowed;
 
+pub use asof_join::{AsofJoin, AsofMatch};
 pub use boundary::{Boundary, Merge, OnError};
 pub use changing_sessions::ChangingSessions;
 pub use element::{Batch, Element, Punctuation, Tuple};

@@ -122,6 +122,11 @@ const PROMISES: &[Promise] = &[
         )],
     ),
     promise(
+        "CREATE TOPOLOGY prices WITH",
+        &["prices"],
+        &[("SELECT count(*), count(*) FILTER (WHERE price_at > at), count(cents) > 10000 FROM priced", "20000, 0, true")],
+    ),
+    promise(
         "CREATE TOPOLOGY stays",
         &["stays"],
         &[("SELECT sum(readings)::bigint FROM stay", "20000")],

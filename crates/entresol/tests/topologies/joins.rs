@@ -3,7 +3,7 @@
 use super::*;
 
 /// Sources of readings and of prices that come a little later and end earlier, with a table of all rows of each.
-fn create_sources(session: &mut Session, options: &str) {
+pub(super) fn create_sources(session: &mut Session, options: &str) {
     session
         .execute(&format!(
             "CREATE SOURCE reading (
@@ -30,7 +30,7 @@ fn create_sources(session: &mut Session, options: &str) {
 }
 
 /// Checks that a table has the rows of a query.
-fn check(session: &mut Session, target: &str, batch: &str, what: &str) {
+pub(super) fn check(session: &mut Session, target: &str, batch: &str, what: &str) {
     let differ = format!(
         "SELECT count(*) FROM ((SELECT * FROM {target} EXCEPT ALL {batch}) UNION ALL
             ({batch} EXCEPT ALL SELECT * FROM {target})) d"

@@ -285,10 +285,6 @@ fn what_tables_cannot_be_read_for_is_refused() {
         ),
         ("INSERT INTO t SELECT at, kw FROM reading WHERE kw > (SELECT random())", "random() in a step"),
         (
-            "INSERT INTO t SELECT r.at, o.kw FROM reading r ASOF JOIN reading o MATCH_CONDITION (r.at > o.at) ON o.meter = r.meter",
-            "ASOF JOIN of two streams",
-        ),
-        (
             "INSERT INTO t SELECT r.at, p.low FROM places p ASOF JOIN reading r MATCH_CONDITION (p.low >= r.kw) ON p.meter = r.meter",
             "has all rows of a table",
         ),

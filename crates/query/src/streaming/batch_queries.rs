@@ -73,11 +73,6 @@ impl<'p> BatchNode<'p> {
     }
 
     fn of_join(join: &'p Join) -> Result<BatchNode<'p>> {
-        if reads_stream(&join.left) && reads_stream(&join.right) {
-            return Err(Error::unsupported(
-                "ASOF JOIN of two streams, of which a later row may be nearer: INSERT the other one INTO a table, and join that",
-            ));
-        }
         let is_swapped = !reads_stream(&join.left);
         let is_of_rows = match join.join_type {
             JoinType::Inner => true,

@@ -113,7 +113,8 @@ impl Translator<'_> {
         };
         self.joins = true;
         let stream = first.flow.stream.join(&second.flow.stream, joined);
-        Ok(in_order_of_join(join, &stream, (&first, &second), &retention))
+        let has_watermark = retention.are_bounded() == [true; 2];
+        Ok(in_order_of_join(join, &stream, (&first, &second), has_watermark))
     }
 
     /// Sides of a join, the one that decides about its rows first.
@@ -163,7 +164,7 @@ impl Translator<'_> {
     }
 
     /// Expressions of the keys of both sides.
-    fn keys(
+    pub(crate) fn keys(
         &self,
         equal: &[(Expr, Expr)],
         first: &Side<'_>,
@@ -188,12 +189,12 @@ impl Translator<'_> {
     }
 }
 
-/// Joined rows in the order of the plan's columns, with the times and windows of the first side.
-fn in_order_of_join(
+/// Joined rows in the order of the plan's columns, with the times and windows of the first side, if the join has a watermark.
+pub(crate) fn in_order_of_join(
     join: &Join,
     stream: &Stream,
     (first, second): (&Side<'_>, &Side<'_>),
-    retention: &JoinRetention,
+    has_watermark: bool,
 ) -> Flow {
     let widths = [first, second].map(|side| side.flow.stream.columns().len());
     let (stream, places) = ordered_columns(join, stream, widths);
@@ -201,7 +202,6 @@ fn in_order_of_join(
     // Rows that had to wait come behind later ones: the watermark of the join says what is complete. Where rows are
     // buffered for ever, nothing is.
     let (lateness, future_limit) = (Duration::MAX, Duration::MAX);
-    let has_watermark = retention.are_bounded() == [true; 2];
     let windows =
         first.flow.windows.filter(|windows| !windows.are_open() && has_watermark).map(|windows| Windows {
             time: before + windows.time,
@@ -241,10 +241,10 @@ pub(crate) fn filtered(join: &Join, predicate: Option<&Expr>) -> Result<LogicalP
     Ok(LogicalPlan::Filter(Filter::try_new(predicate.clone(), Arc::new(join))?))
 }
 
-type KeyExpressions = Vec<Box<dyn Expression>>;
+pub(crate) type KeyExpressions = Vec<Box<dyn Expression>>;
 
 /// Side of a join. The event time of results of windows is their start.
-fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
+pub(crate) fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
     let of_results = flow.windows.filter(|windows| windows.is_of_results).map(|windows| EventTime {
         column: windows.time,
         lateness: windows.lateness,
@@ -263,7 +263,7 @@ fn check_preserved(join: JoinType, retention: &JoinRetention) -> Result<()> {
     )))
 }
 
-fn join_side(
+pub(crate) fn join_side(
     side: &Side<'_>,
     edge: Option<WindowEdge>,
     keys: KeyExpressions,
@@ -504,7 +504,7 @@ impl TimeSum {
 }
 
 /// Tells whether a cast to a type keeps microseconds.
-fn keeps_times(to: &ArrowType) -> bool {
+pub(crate) fn keeps_times(to: &ArrowType) -> bool {
     use TimeUnit::{Microsecond, Nanosecond};
     matches!(
         to,

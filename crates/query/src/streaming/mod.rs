@@ -12,6 +12,7 @@
 
 pub(crate) mod alterations;
 pub(crate) mod altered_tables;
+pub(crate) mod asof_joins;
 pub(crate) mod batch_queries;
 pub(crate) mod bound_plans;
 pub(crate) mod boundaries;

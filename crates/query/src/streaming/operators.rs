@@ -283,10 +283,10 @@ impl<'t> Translator<'t> {
             LogicalPlan::Unnest(_) => self.batch_node(plan),
             LogicalPlan::Aggregate(aggregate) => self.aggregate_node(aggregate),
             LogicalPlan::Distinct(Distinct::All(input)) => self.distinct_node(input),
-            LogicalPlan::Join(join) if is_asof(join) => self.batch_node(plan),
             LogicalPlan::Join(join) if reads_stream(&join.left) && reads_stream(&join.right) => {
-                self.join_streams(join, None)
+                if is_asof(join) { self.asof_join(join) } else { self.join_streams(join, None) }
             }
+            LogicalPlan::Join(join) if is_asof(join) => self.batch_node(plan),
             LogicalPlan::Join(join) if self.is_by_key(join) => self.join(join),
             LogicalPlan::Join(_) => self.batch_node(plan),
             LogicalPlan::Union(union) => {

@@ -46,7 +46,7 @@ use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
 use entresol_transactions::Transaction;
 use hashbrown::HashMap;
 use std::collections::{BTreeMap, BTreeSet};
-use std::ops::{Range, RangeInclusive};
+use std::ops::{Bound, Range, RangeInclusive};
 use std::sync::Arc;
 
 /// Number of a side: the left.
@@ -71,7 +71,7 @@ pub(crate) struct BufferedRow {
     pub(crate) row: OwnedRow,
     /// True if it has had one.
     pub(crate) matched: bool,
-    key: Key,
+    pub(crate) key: Key,
     /// Time of the last partner that it may get.
     last: EventTime,
     /// True if it has a row in the table.
@@ -333,7 +333,7 @@ impl JoinState {
         side: usize,
         key: &Key,
         times: RangeInclusive<EventTime>,
-    ) -> impl Iterator<Item = RowPosition> {
+    ) -> impl DoubleEndedIterator<Item = RowPosition> {
         let positions = (*times.start(), i64::MIN)..=(*times.end(), i64::MAX);
         let of_key = self.sides[side].keys.get(key).filter(|_| times.start() <= times.end());
         of_key.into_iter().flat_map(move |of_key| of_key.range(positions.clone()).copied())
@@ -382,6 +382,12 @@ impl JoinState {
             row.matched = true;
             self.changes.push(Change::Matched(side, position));
         }
+    }
+
+    /// First row of a side behind a place, with its own.
+    pub(crate) fn next(&self, side: usize, behind: RowPosition) -> Option<(RowPosition, &BufferedRow)> {
+        let rows = self.sides[side].rows.range((Bound::Excluded(behind), Bound::Unbounded));
+        rows.map(|(position, row)| (*position, row)).next()
     }
 
     /// Time of the first row of a side.

@@ -17,6 +17,7 @@
 
 pub(crate) mod abort_when;
 pub(crate) mod accumulator;
+pub(crate) mod asof_join;
 pub(crate) mod assign_windows;
 pub(crate) mod changes_as_rows;
 pub(crate) mod changing_session_rows;

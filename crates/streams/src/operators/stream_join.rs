@@ -73,11 +73,11 @@ pub(crate) struct StreamJoinOperator {
 }
 
 /// Row of a batch that is not late.
-struct Arrival {
-    row: usize,
-    join_time: Option<EventTime>,
+pub(crate) struct Arrival {
+    pub(crate) row: usize,
+    pub(crate) join_time: Option<EventTime>,
     /// Watermark of its side behind it.
-    watermark: EventTime,
+    pub(crate) watermark: EventTime,
 }
 
 /// Rows of a batch of one side.
@@ -128,7 +128,7 @@ impl JoinTimes {
     }
 
     /// Tells whether no row with a join time up to this one follows. The end of time is never passed.
-    fn has_passed(&self, join_time: EventTime) -> bool {
+    pub(crate) fn has_passed(&self, join_time: EventTime) -> bool {
         if join_time == EventTime::END {
             return false;
         }
@@ -136,12 +136,12 @@ impl JoinTimes {
     }
 
     /// Raises the watermark so that a join time is passed, also in a later run.
-    fn pass(&mut self, join_time: EventTime) {
+    pub(crate) fn pass(&mut self, join_time: EventTime) {
         self.watermark.raise(self.passes(join_time));
     }
 
     /// Least time of a row that is not late.
-    fn first_time(&self) -> EventTime {
+    pub(crate) fn first_time(&self) -> EventTime {
         match self.watermark.current() {
             _ if self.ended.0 => EventTime::END,
             EventTime::START => EventTime::START,
@@ -150,7 +150,7 @@ impl JoinTimes {
     }
 
     /// Rows of a batch that are not late, and the numbers of late rows and of those too far ahead of the clock.
-    fn arrivals(
+    pub(crate) fn arrivals(
         &mut self,
         context: &Context<'_>,
         times: &[Option<i64>],

@@ -14,7 +14,8 @@
 //! ```
 //!
 //! Cost: a sort of both sides, whatever the number of pairs that the condition would have. Of rows of the right side with
-//! equal keys and times one is taken. Joins that read a stream stay as they are: what runs them is not planned here.
+//! equal keys and times one is taken. Joins that read a stream stay as they are: with a table
+//! they are planned so for each batch, those of two streams are operators of their own.
 
 use crate::schema_names::STREAMS_CATALOG;
 use datafusion::arrow::datatypes::DataType;
@@ -131,19 +132,19 @@ pub(crate) fn is_asof(join: &Join) -> bool {
 }
 
 /// Condition of an ASOF join.
-struct Condition {
+pub(crate) struct Condition {
     /// Equal expressions of the left and the right side, of one type.
-    keys: Vec<(Expr, Expr)>,
-    left_time: Expr,
-    right_time: Expr,
+    pub(crate) keys: Vec<(Expr, Expr)>,
+    pub(crate) left_time: Expr,
+    pub(crate) right_time: Expr,
     /// True if the nearest row of the right side is the last one before the left's, false if it is the first one behind it.
-    is_before: bool,
+    pub(crate) is_before: bool,
     /// True if rows of equal times match.
-    is_equal: bool,
+    pub(crate) is_equal: bool,
 }
 
 impl Condition {
-    fn of(join: &Join) -> DFResult<Condition> {
+    pub(crate) fn of(join: &Join) -> DFResult<Condition> {
         let (left, right) = (join.left.schema(), join.right.schema());
         let mut keys = Vec::new();
         for (one, other) in &join.on {
