@@ -54,6 +54,8 @@ mod materialized_streams;
 mod nexmark;
 #[path = "topologies/own_changes.rs"]
 mod own_changes;
+#[path = "topologies/owned_targets.rs"]
+mod owned_targets;
 #[path = "topologies/parallel.rs"]
 mod parallel;
 #[path = "topologies/parquet.rs"]

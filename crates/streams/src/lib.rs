@@ -74,6 +74,7 @@ mod graph;
 mod histogram;
 mod join;
 mod operators;
+mod owned_tables;
 mod pattern;
 mod positions;
 mod ranking;
@@ -112,9 +113,10 @@ pub use operators::to_stream::Trigger;
 pub use operators::to_table::ToTable;
 pub use operators::window::{TimeWindow, WindowAssigner, WindowKind};
 pub use operators::{Context, Operator, Output};
+pub use owned_tables::{owned_targets, state_owner, state_tables, target_changes, target_owner};
 pub use pattern::{PATTERN_VARIABLES_MAX, PartitionPattern, PatternVariable, RowPattern, numbers_table};
 pub use positions::{
-    POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek, state_tables,
+    POSITIONS_TABLE, SPLITS_TABLE, WATERMARKS_TABLE, remove_state, remove_unused_state, seek,
 };
 pub use ranking::{RANK_MAX, RankChanges, RankEmission, RankFunction, RankOrder, Ranking};
 pub use regular_join::{JoinLife, RegularJoin};

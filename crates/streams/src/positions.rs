@@ -10,6 +10,7 @@
 //! twice.
 
 use crate::error::{Error, Result};
+use crate::owned_tables::{owner_of_state, state_tables};
 use crate::sink_lengths::SINKS_TABLE;
 use crate::sources::{Head, Position, Split, SplitPosition};
 use entresol_memory::Durability;
@@ -89,7 +90,7 @@ pub(crate) fn open_owned(
     topology: Option<&str>,
     options: TableOptions,
 ) -> Result<Arc<Table>> {
-    let owner = topology.map_or("the topologies".to_owned(), |topology| format!("topology {topology}"));
+    let owner = owner_of_state(topology);
     let definition = TableDefinition { owner: Some(owner.clone()), ..definition };
     let options = TableOptions { if_not_exists: true, ..options };
     let table = catalog.create_table_as(name, definition, options)?;
@@ -135,13 +136,6 @@ pub fn remove_unused_state(
         remove_rows(catalog, table, topology, |source| sources.iter().all(|used| used != source))?;
     }
     remove_tables(catalog, topology, |table| states.iter().any(|state| state == table))
-}
-
-/// Tables that are state of a topology.
-pub fn state_tables(catalog: &Catalog, topology: &str) -> Vec<String> {
-    let owner = format!("topology {topology}");
-    let is_own = |table: &Arc<Table>| table.definition().owner.as_ref() == Some(&owner);
-    catalog.tables().iter().filter(|table| is_own(table)).map(|table| table.name().to_owned()).collect()
 }
 
 /// Removes the rows of a topology whose second column is one of these.

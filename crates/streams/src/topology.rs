@@ -12,6 +12,7 @@ use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window::WindowSpan;
 use crate::operators::written_rows::SentForm;
+use crate::owned_tables::check_target;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
@@ -394,6 +395,11 @@ impl TopologyBuilder {
                 created.push(name.to_owned());
             }
         };
+        for writer in graph.writers.iter().filter(|writer| writer.is_to_table) {
+            if let Ok(table) = self.catalog.table(&writer.table) {
+                check_target(&table, &self.name)?;
+            }
+        }
         // One that exists may have been made without an owner, or have another.
         for writer in graph.writers.iter().filter(|writer| !writer.is_to_table) {
             note(&writer.table);

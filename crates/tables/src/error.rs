@@ -278,7 +278,7 @@ pub enum Error {
     },
     /// The layout of a table cannot be changed.
     #[error(
-        "the layout of table {table} cannot become '{}': it is state of {owner}, which alone writes it",
+        "the layout of table {table} cannot become '{}': it belongs to {owner}, which alone writes it",
         layout.name()
     )]
     LayoutFixed {

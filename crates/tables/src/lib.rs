@@ -81,7 +81,7 @@ pub use batch::encode::fitted_texts;
 pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
 pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
-    Alteration, Catalog, NewLayout, NewSequence, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX,
+    Alteration, Catalog, NewLayout, NewSequence, OwnerChange, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX,
     TableOptions, Verify,
 };
 pub use changes::{

@@ -4,7 +4,9 @@
 
 use entresol_memory::crash::{CrashOptions, check, check_seeds};
 use entresol_memory::{Durability, Pool};
-use entresol_tables::{Catalog, Column, DataType, Retention, ScanRange, Schema, Table, TableOptions, Value};
+use entresol_tables::{
+    Catalog, Column, DataType, Error, Retention, ScanRange, Schema, Table, TableOptions, Value,
+};
 use entresol_transactions::StateContext;
 use std::sync::Arc;
 
@@ -97,4 +99,53 @@ fn every_crash_leaves_a_catalog_of_one_moment() {
     });
     let report = report.unwrap();
     assert!(report.explored(1_000), "{report:?}");
+}
+
+/// Owners of two tables change together with a row that names them; a change whose row fails is none.
+fn owners_history(pool: &Arc<Pool>) {
+    let catalog = open(pool).unwrap();
+    let create = |name: &str| catalog.create_table(name, schema(), TableOptions::default()).unwrap();
+    let (a, b, log) = (create("a"), create("b"), create("log"));
+    add(&catalog, &[&a, &b], 1);
+    let change = |id: i32, owners: [Option<&str>; 2]| {
+        let owners = ["a", "b"].iter().zip(owners);
+        let owners: Vec<_> =
+            owners.map(|(name, owner)| ((*name).to_owned(), owner.map(str::to_owned))).collect();
+        catalog.set_owners(&owners, |tx| log.insert(tx, &[Value::Int(id), Value::from("x")]))
+    };
+    let before = catalog.begin().unwrap();
+    catalog.table("b").unwrap().insert(&before, &[Value::Int(2), Value::Null]).unwrap();
+    change(1, [Some("one"), Some("one")]).unwrap();
+    assert!(before.commit(Durability::Sync).is_err(), "a writer that began before the change");
+    assert!(matches!(change(1, [None, None]), Err(Error::DuplicateKey { .. })), "the row is there");
+    assert_eq!(catalog.table("a").unwrap().definition().owner.as_deref(), Some("one"));
+    change(2, [Some("two"), None]).unwrap();
+    change(3, [None, None]).unwrap();
+    let missing = [("a".to_owned(), Some("three".to_owned())), ("c".to_owned(), None)];
+    assert!(catalog.set_owners(&missing, |_| Ok::<(), Error>(())).is_err());
+}
+
+fn verify_owners(pool: &Arc<Pool>) -> Result<(), String> {
+    let catalog = open(pool)?;
+    let (Ok(a), Ok(b), Ok(log)) = (catalog.table("a"), catalog.table("b"), catalog.table("log")) else {
+        return Ok(());
+    };
+    let tx = catalog.begin().map_err(|error| error.to_string())?;
+    let changes = log.scan(ScanRange::full()).rows(&tx).map_err(|error| error.to_string())?.len();
+    let owners = [&a, &b].map(|table| table.definition().owner.clone());
+    let expected = [[None, None], [Some("one"), Some("one")], [Some("two"), None], [None, None]];
+    let expected = expected[changes].map(|owner| owner.map(str::to_owned));
+    if owners == expected { Ok(()) } else { Err(format!("{owners:?} behind {changes} changes")) }
+}
+
+#[test]
+fn owners_change_with_the_rows_of_their_commit() {
+    let options = CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() };
+    let history = |pool: &Arc<Pool>| {
+        owners_history(pool);
+        Ok(())
+    };
+    let report = check(&options, history, verify_owners).unwrap();
+    println!("{report:?}");
+    assert!(report.states > 100);
 }

@@ -122,6 +122,11 @@ const PROMISES: &[Promise] = &[
         )],
     ),
     promise(
+        "CREATE TOPOLOGY records WITH",
+        &["records"],
+        &[("SELECT count(*), min(kw) > 95 FROM record_kw", "40, true")],
+    ),
+    promise(
         "CREATE TOPOLOGY prices WITH",
         &["prices"],
         &[("SELECT count(*), count(*) FILTER (WHERE price_at > at), count(cents) > 10000 FROM priced", "20000, 0, true")],

@@ -4,6 +4,7 @@
 //! | --- | --- | --- |
 //! | all topologies: definitions, positions, watermarks | 42501 | nothing |
 //! | a topology: state of its operators | 2BP01 | DROP TOPOLOGY, or another statement of it |
+//! | a topology: targets that it owns | | as of any target; 2BP01 while the database is open without its topologies |
 //! | a materialized view | 42809 | DROP MATERIALIZED VIEW |
 //! | all materialized views, the state of one | 42501 | nothing |
 //! | the server: roles and their grants | 42501 | CREATE, ALTER and DROP ROLE, GRANT, REVOKE |
@@ -15,10 +16,8 @@ use crate::error::{Error, Result};
 use crate::privileges::{GRANTS_TABLE, ROLES_TABLE};
 use crate::session::core::SessionCore;
 use crate::session::materialized;
+use entresol_streams::{state_owner, target_owner};
 use entresol_tables::Table;
-
-/// Begin of the owner of a table with the state of operators.
-const TOPOLOGY_PREFIX: &str = "topology ";
 
 /// Refuses a statement that would change the definition of a table which belongs to topologies or materialized views;
 /// `action` is its verb.
@@ -27,7 +26,10 @@ pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) ->
     check_roles(table, action)?;
     let name = table.name();
     let Some(owner) = table.definition().owner.as_deref() else { return Ok(()) };
-    let Some(topology) = owner.strip_prefix(TOPOLOGY_PREFIX) else {
+    if let Some(topology) = target_owner(table) {
+        return check_target(session, name, topology, action);
+    }
+    let Some(topology) = state_owner(table) else {
         let message = format!("cannot {action} table {name}: it belongs to {owner}, which alone write it");
         return Err(Error::coded("42501", message));
     };
@@ -36,6 +38,17 @@ pub(crate) fn check_owner(session: &SessionCore, table: &Table, action: &str) ->
     }
     let message = format!(
         "cannot {action} table {name}: it is state of topology {topology}; DROP TOPOLOGY {topology} removes it"
+    );
+    Err(Error::coded("2BP01", message))
+}
+
+/// Refuses to change a target that a topology owns while that is not known: its users decide, and are none then.
+fn check_target(session: &SessionCore, table: &str, topology: &str, action: &str) -> Result<()> {
+    if session.options.topologies.is_loaded() {
+        return Ok(());
+    }
+    let message = format!(
+        "cannot {action} table {table}: it belongs to topology {topology}, and the database was opened without its topologies"
     );
     Err(Error::coded("2BP01", message))
 }

@@ -4,7 +4,8 @@
 //!
 //! A row has a limit, and a topology may have thousands of steps: what of its statement is behind the first
 //! [`PIECE_BYTES_MAX`] is in a fifth table, in pieces. All of a statement is written and removed in one transaction, so a
-//! crash leaves the statement before or the one behind it.
+//! crash leaves the statement before or the one behind it. Tables that a topology owns get and lose their owner in the same
+//! transaction: none belongs to a topology that is not stored.
 
 use crate::error::{Error, Result};
 use crate::schema_names::{
@@ -189,27 +190,32 @@ pub(crate) fn remove_stream(catalog: &Catalog, name: &str) -> Result<()> {
     remove(catalog, STREAMS_TABLE, name)
 }
 
+/// Stores a topology, with the targets that it owns already.
 pub(crate) fn put_topology(catalog: &Catalog, topology: &StoredTopology) -> Result<()> {
-    replace_topology(catalog, topology, &[])
+    replace_topology(catalog, topology, &[], &entresol_streams::owned_targets(catalog, &topology.name))
 }
 
-/// Stores a topology with other steps, and notes the state tables that it has no use for: both or nothing.
+/// Stores a topology with other steps, notes the state tables that it has no use for, and makes it the owner of these targets
+/// and no others: all or nothing.
 pub(crate) fn replace_topology(
     catalog: &Catalog,
     topology: &StoredTopology,
     unused: &[String],
+    owned: &[String],
 ) -> Result<()> {
     check_topology(&topology.text)?;
     open(catalog, TOPOLOGIES_TABLE)?;
     open(catalog, TOPOLOGY_PARTS_TABLE)?;
     let states = open(catalog, UNUSED_STATE_TABLE)?;
-    let transaction = catalog.begin()?;
-    topology.write(catalog, &transaction)?;
-    for state in unused {
-        states.upsert(&transaction, &[Value::from(topology.name.as_str()), Value::from(state.as_str())])?;
-    }
-    transaction.commit(Durability::Sync)?;
-    Ok(())
+    let owners = entresol_streams::target_changes(catalog, &topology.name, owned);
+    catalog.set_owners(&owners, |transaction| {
+        topology.write(catalog, transaction)?;
+        for state in unused {
+            states
+                .upsert(transaction, &[Value::from(topology.name.as_str()), Value::from(state.as_str())])?;
+        }
+        Ok(())
+    })
 }
 
 /// State tables that a topology has no use for and that may still be there.
@@ -273,17 +279,17 @@ pub(crate) fn remove_view(catalog: &Catalog, name: &str) -> Result<()> {
     remove_leaving(catalog, name, Some(open(catalog, UNUSED_STATE_TABLE)?))
 }
 
-/// Removes a topology; notes that its table is of no use in the table of these, if it is given.
+/// Removes a topology, which owns no targets then; notes that its table is of no use in the table of these, if it is given.
 fn remove_leaving(catalog: &Catalog, name: &str, unused: Option<Arc<Table>>) -> Result<()> {
     let Ok(table) = catalog.table(TOPOLOGIES_TABLE) else { return Ok(()) };
-    let transaction = catalog.begin()?;
-    table.delete(&transaction, &[Value::from(name)])?;
-    if let Ok(parts) = catalog.table(TOPOLOGY_PARTS_TABLE) {
-        remove_parts(&parts, &transaction, &Value::from(name))?;
-    }
-    if let Some(unused) = unused {
-        unused.upsert(&transaction, &[Value::from(name), Value::from(name)])?;
-    }
-    transaction.commit(Durability::Sync)?;
-    Ok(())
+    catalog.set_owners(&entresol_streams::target_changes(catalog, name, &[]), |transaction| {
+        table.delete(transaction, &[Value::from(name)])?;
+        if let Ok(parts) = catalog.table(TOPOLOGY_PARTS_TABLE) {
+            remove_parts(&parts, transaction, &Value::from(name))?;
+        }
+        if let Some(unused) = unused {
+            unused.upsert(transaction, &[Value::from(name), Value::from(name)])?;
+        }
+        Ok(())
+    })
 }

@@ -66,14 +66,12 @@ pub(crate) fn inserted_table(catalog: &Catalog, insert: &Insert) -> Result<Arc<T
 pub(crate) fn written(catalog: &Catalog, verb: &str, name: &str) -> Result<Arc<Table>> {
     let table = catalog.table(name);
     let table = table.map_err(|error| not_written(catalog, verb, name).unwrap_or_else(|| error.into()))?;
-    match &table.definition().owner {
-        None => Ok(table),
-        Some(owner) => {
-            let message =
-                format!("cannot {verb} table \"{name}\": it is state of {owner}, which alone writes it");
-            Err(Error::coded("55000", message))
-        }
-    }
+    let Some(owner) = &table.definition().owner else { return Ok(table) };
+    let of = match entresol_streams::target_owner(&table) {
+        Some(topology) => format!("it belongs to topology {topology}"),
+        None => format!("it is state of {owner}"),
+    };
+    Err(Error::coded("55000", format!("cannot {verb} table \"{name}\": {of}, which alone writes it")))
 }
 
 /// Source of an INSERT.

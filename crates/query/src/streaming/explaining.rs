@@ -11,9 +11,9 @@ use crate::session::topologies::TopologyStatus;
 use crate::streaming::bound_plans;
 use crate::streaming::boundaries::boundaries_text;
 use crate::streaming::names::STREAMS_SCHEMA;
-use crate::streaming::parallelism;
 use crate::streaming::starting::{parse, stored, translated};
 use crate::streaming::steps::{self, Target};
+use crate::streaming::{owned_targets, parallelism};
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
 use entresol_streams::{EventTime, OperatorProgress};
 use entresol_transactions::Isolation;
@@ -26,7 +26,8 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let leader = create.options.iter().find(|(option, _)| option == "leader");
     let leader = leader.map_or_else(String::new, |(_, leader)| format!(", led by source {leader}"));
     let boundaries = boundaries_text(&create.boundaries);
-    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}")];
+    let owned = if owned_targets::is_owner(&create)? { ", owns its targets" } else { "" };
+    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}")];
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, translated) =
         translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;

@@ -22,6 +22,7 @@ use crate::parser::statement;
 use crate::parser::visit::conjuncts;
 use crate::parser::visit::visit_expressions_mut;
 use crate::streaming::target_rules::check_given;
+use crate::streaming::view_targets;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, BinaryOperator, ConflictTarget, Delete, Expr, FromTable, Ident, Insert,
@@ -343,9 +344,7 @@ impl Relations<'_> {
                 table.name()
             )));
         }
-        if let Some(owner) = &table.definition().owner {
-            return Err(Error::coded("55000", format!("table {} is state of {owner}", table.name())));
-        }
+        view_targets::check_target(table)?;
         let key: Vec<&str> = table.schema().key_names().collect();
         let mark = format!("{called}.{}", quoted(key[0]));
         let branch = |clause: &Clause| {

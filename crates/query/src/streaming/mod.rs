@@ -37,6 +37,7 @@ pub(crate) mod names;
 pub(crate) mod operators;
 pub(crate) mod options;
 pub(crate) mod options_text;
+pub(crate) mod owned_targets;
 pub(crate) mod parallelism;
 pub(crate) mod parquet_sink;
 pub(crate) mod parquet_source;

@@ -6,7 +6,7 @@
 //! from where it was.
 //!
 //! All that can be refused is refused while the old steps run. Then they end with their transaction, and the
-//! new statement is stored together with the names of the tables to remove: a crash at any point leaves the
+//! new statement is stored together with the names of the tables to remove, and the targets that it owns: a crash at any point leaves the
 //! old topology, or the new one, which removes them before it starts.
 
 use crate::ddl::stored_topologies::{self, StoredTopology};
@@ -15,6 +15,7 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::streaming::operators::PlannedState;
 use crate::streaming::options_text::word_at;
+use crate::streaming::owned_targets;
 use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
 use crate::streaming::steps;
 use crate::streaming::stream_names::check_stream_names;
@@ -62,6 +63,7 @@ pub(crate) async fn replace(
     let relations = relations_of(&create, &planned);
     view_targets::check_written(&session.catalog, &create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
+    let owned = owned_targets::checked(session, &create, &planned)?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
     let before = entresol_streams::state_tables(&catalog, &create.name);
     let (_, states) = operators(&catalog, &create, &planned, durability, &before)?;
@@ -78,7 +80,7 @@ pub(crate) async fn replace(
     let removed = unused.clone();
     let put = blocking(move || {
         topologies.pause(&replaced.name);
-        stored_topologies::replace_topology(&catalog, &replaced, &removed)
+        stored_topologies::replace_topology(&catalog, &replaced, &removed, &owned)
     });
     if let Err(error) = put.await.and_then(|put| put) {
         // The stored statement is that of before.

@@ -2,7 +2,7 @@
 //!
 //! | a start | stores the statement |
 //! | --- | --- |
-//! | of a new one | before it runs, so that what has written rows is there after a crash |
+//! | of a new one | once it is planned and checked, with the targets that it owns, before it is built: what has written rows is there after a crash |
 //! | of one that is stored | no |
 //!
 //! A new one removes first what an incomplete DROP left of another of its name: its positions and state. Both remove what a
@@ -29,7 +29,7 @@ use crate::streaming::parsed_steps::names_of;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
-use crate::streaming::{view_tables, view_targets};
+use crate::streaming::{owned_targets, view_tables, view_targets};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
@@ -47,6 +47,7 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     let relations = relations_of(create, &planned);
     view_targets::check_written(&session.catalog, create, &relations)?;
     check_cycle(session, &create.name, &relations)?;
+    let owned = owned_targets::checked(session, create, &planned)?;
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
     let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
@@ -57,13 +58,14 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
         }
         remove_unused(&catalog, &create.name, &planned)?;
         let (builder, _) = operators(&catalog, &create, &planned, durability, &[])?;
-        let topology = builder.build().map_err(stream_error)?;
         if is_new {
             let stored =
                 StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
-            stored_topologies::put_topology(&catalog, &stored)?;
+            stored_topologies::replace_topology(&catalog, &stored, &[], &owned)?;
         }
-        let started = topologies.start(&create.name, topology, relations).map_err(stream_error);
+        // Its operators write the tables as they are with their owner.
+        let started = builder.build().and_then(|built| topologies.start(&create.name, built, relations));
+        let started = started.map_err(stream_error);
         if is_new && started.is_err() {
             stored_topologies::remove_topology(&catalog, &create.name)?;
         }
@@ -136,6 +138,9 @@ pub(crate) fn translated(
     StateTtl::take(&mut options)?;
     let leader = options.take("leader");
     let threads = parallelism::take(&mut options, &create.boundaries)?;
+    if create.view.is_none() && create.sink.is_none() {
+        owned_targets::take(&mut options)?;
+    }
     options.end()?;
     let on_error = match create.on_error {
         ErrorClause::Stop => OnError::Stop,

@@ -1,7 +1,7 @@
 //! CREATE, ALTER and DROP of sources and topologies; the start of all topologies when a database is opened.
 //!
-//! A topology is planned and built before its statement is stored: what is refused leaves nothing behind. It
-//! is stored before it starts: what has written rows is there after a crash. DROP removes the statement first
+//! A topology is planned and checked before its statement is stored: what is refused leaves nothing behind. It
+//! is stored before it is built and starts: what has written rows is there after a crash. DROP removes the statement first
 //! and the state last: a crash in between leaves tables that nothing writes any more.
 
 use crate::ddl::stored_topologies::{self, StoredTopology};

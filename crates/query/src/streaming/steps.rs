@@ -553,9 +553,7 @@ fn inserted(insert: &Insert) -> Result<String> {
 
 /// Table of an INSERT, its columns in the order of the query's, and true if rows are replaced.
 fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec<usize>, bool)> {
-    if let Some(owner) = &table.definition().owner {
-        return Err(Error::coded("55000", format!("table {} is state of {owner}", table.name())));
-    }
+    view_targets::check_target(table)?;
     if insert.returning.is_some() {
         return Err(Error::unsupported("RETURNING in a step"));
     }

@@ -1,13 +1,24 @@
-//! Tables of materialized views over streams, as what they are to the topologies that write them.
+//! Targets that belong to others: tables of materialized views over streams, and of topologies that own what they write.
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::CreateTopology;
 use crate::session::materialized::{check_dependents, held_by, streamed_by};
 use crate::session::topologies::UsedRelations;
+use entresol_streams::target_owner;
 use entresol_tables::{Catalog, RelationKind, Table};
 use std::sync::Arc;
 
-/// Refuses a topology that would write the table of a materialized view, other than its own.
+/// Refuses a target that is state. Those that a topology owns are checked when all targets are known ([`check_written`]).
+pub(crate) fn check_target(table: &Table) -> Result<()> {
+    match &table.definition().owner {
+        Some(owner) if target_owner(table).is_none() => {
+            Err(Error::coded("55000", format!("table {} is state of {owner}", table.name())))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Refuses a topology that would write the table of a materialized view, other than its own, or one that another topology owns.
 pub(crate) fn check_written(
     catalog: &Catalog,
     create: &CreateTopology,
@@ -18,6 +29,10 @@ pub(crate) fn check_written(
         if held_by(&table).is_some() && !(create.view.is_some() && *written == create.name) {
             let owner = table.definition().owner.as_deref().unwrap_or_default();
             return Err(Error::coded("55000", format!("table {written} is state of {owner}")));
+        }
+        if let Some(owner) = target_owner(&table).filter(|owner| *owner != create.name) {
+            let message = format!("table {written} belongs to topology {owner}, which alone writes it");
+            return Err(Error::coded("55000", message));
         }
     }
     Ok(())

@@ -62,6 +62,7 @@ mod entry;
 mod groups;
 mod layout;
 mod named;
+mod owners;
 mod relations;
 mod statistics;
 
@@ -71,6 +72,7 @@ use groups::TableGroups;
 pub use layout::NewLayout;
 pub(crate) use layout::with_layout;
 pub use named::NewSequence;
+pub use owners::OwnerChange;
 pub use relations::RelationKind;
 use relations::{CatalogRow, Relations};
 

@@ -81,8 +81,8 @@ pub struct TableDefinition {
     pub indexes: Vec<IndexDefinition>,
     /// Requested placement of the table, with its indexes and its version history; it never changes.
     pub placement: TierChoice,
-    /// Owner, which alone writes its rows: the topology whose state it is. Others read them. The tables trust
-    /// their callers with that.
+    /// Owner, which alone writes its rows: the topology whose state or target it is, or a materialized view. Others read
+    /// them. The tables trust their callers with that. [`Catalog::set_owners`](crate::Catalog::set_owners) changes it.
     pub owner: Option<String>,
     /// Retention of its change log; `None` if it logs no changes. See [`Table::logged_changes`](crate::Table).
     pub changes: Option<Retention>,

@@ -634,10 +634,19 @@ pub(crate) fn with_options(tokens: &[TokenWithSpan]) -> Result<(Vec<StreamOption
     Ok((options_of(body)?, rest))
 }
 
+/// Options that may stand without a value, which is true.
+const FLAGS: [&str; 1] = ["owned"];
+
 /// Options between commas; names in lower case.
 pub(crate) fn options_of(tokens: &[TokenWithSpan]) -> Result<Vec<StreamOption>> {
     let mut options: Vec<StreamOption> = Vec::new();
     for option in split(tokens, &Token::Comma) {
+        if let [name] = option
+            && let Some(flag) = FLAGS.iter().find(|flag| is_word(&name.token, flag))
+        {
+            add_option(&mut options, (*flag).to_owned(), "true".to_owned())?;
+            continue;
+        }
         let at = option.iter().position(|token| token.token == Token::Eq);
         let (Some(at), Some(last)) = (at, option.last()) else {
             return Err(Error::Syntax("syntax error: expected option = value".to_owned()));
@@ -659,12 +668,17 @@ pub(crate) fn options_of(tokens: &[TokenWithSpan]) -> Result<Vec<StreamOption>> 
         if at + 2 != option.len() {
             return Err(Error::Syntax(format!("syntax error: option {name} has more than one value")));
         }
-        if options.iter().any(|(other, _)| *other == name) {
-            return Err(Error::coded("42601", format!("option \"{name}\" specified more than once")));
-        }
-        options.push((name, value));
+        add_option(&mut options, name, value)?;
     }
     Ok(options)
+}
+
+fn add_option(options: &mut Vec<StreamOption>, name: String, value: String) -> Result<()> {
+    if options.iter().any(|(other, _)| *other == name) {
+        return Err(Error::coded("42601", format!("option \"{name}\" specified more than once")));
+    }
+    options.push((name, value));
+    Ok(())
 }
 
 /// Tokens inside of the parentheses that are next, and those behind them.
