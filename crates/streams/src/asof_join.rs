@@ -75,7 +75,7 @@ impl AsofJoin {
 impl Stream {
     /// Joins each tuple with the nearest one of the other stream in time, among those with equal keys: the columns of this
     /// stream, then those of the other, NULLs if there is none. Of tuples of the other stream with equal keys and times the
-    /// last to come counts if it is before, the first one if it is behind. A tuple is sent when the watermark of the other
+    /// last to arrive counts if it is before, the first one if it is behind. A tuple is sent when the watermark of the other
     /// stream says that no nearer one comes; late ones are counted and dropped. Of the other stream, the last tuple of each
     /// key is buffered for ever, if there is no maximum of the difference of times.
     pub fn asof_join(&self, other: &Stream, join: AsofJoin) -> Stream {

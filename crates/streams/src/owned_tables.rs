@@ -1,4 +1,4 @@
-//! Tables that belong to a topology: the state of its operators, and targets of its steps that nothing else writes.
+//! Tables that belong to a topology: the state of its operators, and targets of its steps that have no other writer.
 //!
 //! The owner in the definition of a table says which it is. State is removed with its topology; a target is an ordinary table
 //! that stays, and has no owner then.
@@ -22,7 +22,7 @@ pub fn state_tables(catalog: &Catalog, topology: &str) -> Vec<String> {
     tables_of(catalog, &owner_of_state(Some(topology)))
 }
 
-/// Tables that are targets of a topology, which alone writes them.
+/// Tables that are targets of a topology, their only writer.
 pub fn owned_targets(catalog: &Catalog, topology: &str) -> Vec<String> {
     tables_of(catalog, &format!("{TARGET_PREFIX}{topology}"))
 }
@@ -32,7 +32,7 @@ fn tables_of(catalog: &Catalog, owner: &str) -> Vec<String> {
     catalog.tables().iter().filter(|table| is_own(table)).map(|table| table.name().to_owned()).collect()
 }
 
-/// Topology that alone writes a table which is no state.
+/// Topology that is the only writer of a table which is no state.
 pub fn target_owner(table: &Table) -> Option<&str> {
     table.definition().owner.as_deref()?.strip_prefix(TARGET_PREFIX)
 }
@@ -46,9 +46,10 @@ pub fn state_owner(table: &Table) -> Option<&str> {
 pub fn target_changes(catalog: &Catalog, topology: &str, targets: &[String]) -> Vec<OwnerChange> {
     let before = owned_targets(catalog, topology);
     let freed = before.iter().filter(|table| !targets.contains(table)).map(|table| (table.clone(), None));
+    let mut changes: Vec<OwnerChange> = freed.collect();
     let added = targets.iter().filter(|table| !before.contains(table));
-    let added = added.map(|table| (table.clone(), Some(format!("{TARGET_PREFIX}{topology}"))));
-    freed.chain(added).collect()
+    changes.extend(added.map(|table| (table.clone(), Some(format!("{TARGET_PREFIX}{topology}")))));
+    changes
 }
 
 /// Refuses a target that is state, or that another topology owns.
@@ -56,7 +57,7 @@ pub(crate) fn check_target(table: &Table, topology: &str) -> Result<()> {
     let reason = match (state_owner(table), target_owner(table)) {
         (Some(owner), _) => format!("table {} is state of topology {owner}", table.name()),
         (_, Some(owner)) if owner != topology => {
-            format!("table {} belongs to topology {owner}, which alone writes it", table.name())
+            format!("table {} belongs to topology {owner}, its only writer", table.name())
         }
         _ => return Ok(()),
     };

@@ -155,7 +155,7 @@ fn asof_joins_stand_among_other_steps() {
         )
         .unwrap();
     let explained = rows(&mut session, "EXPLAIN TOPOLOGY steps").concat().concat();
-    assert!(explained.contains("ASOF join of streams, the last row of each key of the right is kept"));
+    assert!(explained.contains("ASOF join of streams, the last row of each key of the right stays"));
     assert!(explained.contains("rows of the left wait until 3600s behind their time"), "{explained}");
     wait_for_end(&mut session, "steps");
     let windows = |table: &str, minutes: i64| {

@@ -1,6 +1,6 @@
 //! ASOF joins of two streams, by their event times.
 //!
-//! | MATCH_CONDITION | partner of a left row | right rows that are kept |
+//! | MATCH_CONDITION | partner of a left row | buffered right rows |
 //! | --- | --- | --- |
 //! | `l.at >= r.at`, `l.at > r.at` | the last one before it | the last one of each key, and those that are later than the left stream |
 //! | the same, with `state_ttl` | the last one, if it is no further away | those that are no further behind the left stream |
@@ -43,8 +43,8 @@ impl Translator<'_> {
         };
         let within = self.reach(condition.is_before)?;
         let (left_keys, right_keys) = self.keys(&condition.keys, &left, &right)?;
-        let text = describe(condition.is_before, within);
-        let state_table = self.state_table_of(&LogicalPlan::Join(join.clone()), &text);
+        let operator = describe(condition.is_before, within);
+        let state_table = self.state_table_of(&LogicalPlan::Join(join.clone()), &operator);
         self.joins = true;
         let joined = AsofJoin {
             nearest,
@@ -65,7 +65,7 @@ impl Translator<'_> {
             Some(StateTtl::For(time)) => Ok(Some(time)),
             None | Some(StateTtl::Infinite) if is_before => Ok(None),
             None | Some(StateTtl::Infinite) => Err(Error::unsupported(
-                "ASOF JOIN of two streams with a row behind the left one, of which none may ever come: say how far it may be, as WITH (state_ttl = '1 hour')",
+                "ASOF JOIN of two streams with a row behind the left one, which may never arrive: say how far it may be, as WITH (state_ttl = '1 hour')",
             )),
         }
     }
@@ -96,12 +96,12 @@ fn has_zone(data_type: &ArrowType) -> bool {
     matches!(data_type, ArrowType::Timestamp(_, Some(_)))
 }
 
-/// Text of a join for EXPLAIN.
+/// Description of a join for EXPLAIN.
 fn describe(is_before: bool, within: Option<Duration>) -> String {
     match (is_before, within) {
-        (true, None) => "ASOF join of streams, the last row of each key of the right is kept".to_owned(),
+        (true, None) => "ASOF join of streams, the last row of each key of the right stays".to_owned(),
         (true, Some(within)) => {
-            format!("ASOF join of streams, rows of the right are kept until {within:?} behind their time")
+            format!("ASOF join of streams, rows of the right buffered until {within:?} behind their time")
         }
         (false, within) => format!(
             "ASOF join of streams, rows of the left wait until {:?} behind their time",

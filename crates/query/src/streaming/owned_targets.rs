@@ -1,6 +1,6 @@
 //! Targets that a topology owns: `CREATE TOPOLOGY ... WITH (owned)`.
 //!
-//! The tables of its INSERT, MERGE and DELETE have it as their owner, as its state has, and nothing else writes them: statements
+//! The tables of its INSERT, MERGE and DELETE have it as their owner, as its state has, and no other writer: statements
 //! and steps of others are refused, transactions that wrote them before get a conflict when they commit. They are stored
 //! with the statement of the topology ([`crate::ddl::stored_topologies`]), and are ordinary tables without it. Tables of late,
 //! rejected and aborted rows are not among them: several topologies may share those.
@@ -17,11 +17,11 @@ const OWNED: &str = "owned";
 
 /// Takes the option.
 pub(crate) fn take(options: &mut StreamOptions) -> Result<bool> {
-    let Some(text) = options.take(OWNED) else { return Ok(false) };
-    match text.to_ascii_lowercase().as_str() {
+    let Some(value) = options.take(OWNED) else { return Ok(false) };
+    match value.to_ascii_lowercase().as_str() {
         "true" | "on" | "1" => Ok(true),
         "false" | "off" | "0" => Ok(false),
-        _ => Err(invalid(OWNED, &text)),
+        _ => Err(invalid(OWNED, &value)),
     }
 }
 
@@ -30,7 +30,7 @@ pub(crate) fn is_owner(create: &CreateTopology) -> Result<bool> {
     take(&mut StreamOptions::new(String::new(), &create.options))
 }
 
-/// Tables that a topology is to own; an error if another topology writes one of them.
+/// Tables that a topology is to own; an error if another topology is a writer of one of them.
 pub(crate) fn checked(
     session: &SessionCore,
     create: &CreateTopology,
@@ -50,7 +50,7 @@ pub(crate) fn checked(
         let writers = session.options.topologies.users(|used| used.written.contains(table));
         if let Some(writer) = writers.iter().find(|writer| **writer != create.name) {
             let message = format!(
-                "topology \"{}\" cannot own table {table}, which topology {writer} writes too",
+                "topology \"{}\" cannot own table {table}, which has another writer, topology {writer}",
                 create.name
             );
             return Err(Error::coded("55000", message));

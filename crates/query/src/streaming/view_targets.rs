@@ -31,7 +31,7 @@ pub(crate) fn check_written(
             return Err(Error::coded("55000", format!("table {written} is state of {owner}")));
         }
         if let Some(owner) = target_owner(&table).filter(|owner| *owner != create.name) {
-            let message = format!("table {written} belongs to topology {owner}, which alone writes it");
+            let message = format!("table {written} belongs to topology {owner}, its only writer");
             return Err(Error::coded("55000", message));
         }
     }

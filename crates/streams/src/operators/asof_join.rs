@@ -6,12 +6,12 @@
 //!   watermark has passed its own time, for one behind it when it has passed the partner's, or the last candidate's. A left
 //!   row without candidate is sent with NULLs.
 //! - Watermarks, late rows, quiet sources and ended sides are those of a join of streams ([`super::stream_join`]). So the
-//!   output is that of a join of all rows that were not late, however they come; its order is that in which rows are decided.
-//! - A right row is buffered until no left row that waits or may come has it as its partner. Before the left rows that is
+//!   output is that of a join of all rows that were not late, in whatever order they arrive; its order is that in which rows are decided.
+//! - A right row is buffered until no left row that waits or may arrive has it as its partner. Before the left rows that is
 //!   one row for each key, and the rows that are later than the left rows.
-//! - Of right rows with equal keys and times, the last to come is the nearest before a left row, the first one behind it.
+//! - Of right rows with equal keys and times, the last to arrive is the nearest before a left row, the first one behind it.
 //! - A left row with a NULL in the key or the time has no partner; such a right row is none.
-//! - The watermark that it sends is the least time of a left row that waits or may come.
+//! - The watermark that it sends is the least time of a left row that waits or may arrive.
 //! - At the end of a side, the rows that wait for it are decided; the ended side's watermark is raised, so that rows of
 //!   a later run that would have decided otherwise are late.
 //!
@@ -47,7 +47,7 @@ pub(crate) struct AsofJoinOperator {
 }
 
 /// Left rows that are decided, with the places of their partners.
-type Decided = Vec<(OwnedRow, Option<RowPosition>)>;
+type Decisions = Vec<(OwnedRow, Option<RowPosition>)>;
 
 impl AsofJoinOperator {
     pub(crate) fn new(
@@ -78,10 +78,10 @@ impl AsofJoinOperator {
         batch: &Batch,
         arrivals: &[Arrival],
         join_times: &[Option<EventTime>],
-    ) -> Result<Decided> {
+    ) -> Result<Decisions> {
         let (keys, rows) = (self.state.keys(side, batch.rows())?, self.state.rows(side, batch.rows())?);
         let lasts = self.state.lasts(side, batch.rows(), join_times)?;
-        let mut decided = Decided::new();
+        let mut decided = Decisions::new();
         for &Arrival { row, join_time, .. } in arrivals {
             let owned = || rows.row(row).owned();
             let (Some(time), Some(key)) = (join_time, &keys[row]) else {
@@ -115,8 +115,8 @@ impl AsofJoinOperator {
     }
 
     /// Decides the left rows that wait, as far as the watermarks say.
-    fn decide(&mut self) -> Decided {
-        let mut decided = Decided::new();
+    fn decide(&mut self) -> Decisions {
+        let mut decided = Decisions::new();
         if !self.nearest.is_backward() {
             self.sweep_to_waiting(&mut decided);
         }
@@ -134,7 +134,7 @@ impl AsofJoinOperator {
     }
 
     /// Finds the left rows that wait for right rows behind them which the watermark has passed.
-    fn sweep_to_waiting(&mut self, decided: &mut Decided) {
+    fn sweep_to_waiting(&mut self, decided: &mut Decisions) {
         let before = self.times[RIGHT].first_time();
         while let Some((partner, key)) = self.sweep(before) {
             let waiting = self.state.bounds.partners(RIGHT, partner.0);
@@ -157,7 +157,7 @@ impl AsofJoinOperator {
         Some((position, key))
     }
 
-    /// Least time of a left row that waits or may come.
+    /// Least time of a left row that waits or may arrive.
     fn first_left(&self) -> EventTime {
         self.state.first(LEFT).unwrap_or(EventTime::END).min(self.times[LEFT].first_time())
     }
@@ -190,7 +190,7 @@ impl AsofJoinOperator {
     }
 
     /// Sends left rows with their partners.
-    fn send(&self, decided: &Decided, output: &mut Output) -> Result<()> {
+    fn send(&self, decided: &Decisions, output: &mut Output) -> Result<()> {
         for decided in decided.chunks(ROWS_SENT) {
             let mut columns = self.state.columns(LEFT, decided.iter().map(|(row, _)| row.row()))?;
             let partners = decided.iter().filter_map(|(_, partner)| self.state.row(RIGHT, partner.as_ref()?));
