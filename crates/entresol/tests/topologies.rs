@@ -14,6 +14,8 @@ mod altered_tables;
 mod asof_joins;
 #[path = "topologies/boundaries.rs"]
 mod boundaries;
+#[path = "topologies/bounded_memory.rs"]
+mod bounded_memory;
 #[path = "topologies/chains.rs"]
 mod chains;
 #[path = "topologies/changing_joins.rs"]

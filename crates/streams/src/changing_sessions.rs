@@ -64,7 +64,7 @@ impl Stream {
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
         let sent = self.add(columns.into(), move |made| {
             let (name, keys) = (format!("sessions {table}"), JoinKeys::of_groups(group_expressions(&groups)));
-            let (memory, table) = (made.catalog.context().pool().memory(), made.catalog.table(&table)?);
+            let (memory, table) = (made.memory_of_caches.as_ref(), made.catalog.table(&table)?);
             let (groups, times) = (groups_in_dram.max(1), RowTimes::First);
             let state = RegularJoinState::new(name.clone(), table, width, keys, times, groups, memory)?;
             Ok(Box::new(ChangingSessionsOperator { name, gap_us, state, schema }) as Box<dyn Operator>)

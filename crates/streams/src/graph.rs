@@ -13,6 +13,7 @@ use crate::operators::window::WindowSpan;
 use crate::operators::written_rows::SentForm;
 use crate::sources::Source;
 use entresol_memory::Durability;
+use entresol_memory::budget::MemoryBudget;
 use entresol_tables::{Catalog, Column, Schema, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -28,6 +29,10 @@ pub(crate) struct OperatorArguments<'a> {
     pub(crate) durability: Durability,
     /// Threads that the topology may use.
     pub(crate) parallelism: usize,
+    /// Memory out of which the state of the topology is reserved.
+    pub(crate) memory: Option<&'a Arc<MemoryBudget>>,
+    /// The same for state that may leave DRAM.
+    pub(crate) memory_of_caches: Option<Arc<MemoryBudget>>,
     /// Form in which each tuple of the node's table is sent from its TO_TABLEs to its TO_STREAMs.
     pub(crate) sent: SentForm,
     /// Numbers of the sources whose tuples reach the node.

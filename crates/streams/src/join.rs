@@ -133,7 +133,7 @@ impl Stream {
             let columns = [(left.time, left.edge), (right.time, right.edge)];
             let times = |side: usize| times_of_side(made, &table, side, columns[side], spans[side]);
             let times = [times(LEFT), times(RIGHT)];
-            let memory = made.catalog.context().pool().memory();
+            let memory = made.memory;
             let keys = JoinKeys::new(left.keys, right.keys);
             let state =
                 JoinState::new(name.clone(), made.catalog.table(&table)?, width, keys, bounds, memory)?;

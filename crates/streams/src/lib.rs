@@ -187,6 +187,8 @@ pub const PATTERN_ROWS_MAX: usize = 1 << 24;
 /// Least number of tuples of a transaction whose commit runs beside the next one: for fewer, waking the other thread costs more
 /// than it saves.
 pub const OVERLAPPED_TUPLES_MIN: usize = 256;
+/// Least bound of the memory of a topology: each operator reserves some.
+pub const TOPOLOGY_MEMORY_MIN: u64 = 1 << 20;
 /// Maximum of threads of a topology.
 pub const PARALLELISM_MAX: usize = 64;
 /// Maximum of bad records that wait for a commit; more make the topology commit early.

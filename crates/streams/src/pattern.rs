@@ -241,7 +241,7 @@ impl Stream {
         let (lateness_us, future_us) = (micros_of(pattern.lateness), micros_of(pattern.future_limit));
         let matched = self.add(columns.into(), move |made| {
             let name = format!("match {table}");
-            let memory = made.catalog.context().pool().memory();
+            let memory = made.memory;
             let rows = Arc::new(PatternRows::new(name.clone(), stored.clone())?);
             let stored_in = made.catalog.table(&table)?;
             let buffer = PatternBuffer::new(name.clone(), stored_in, (&rows, &stored), partition, memory)?;

@@ -303,7 +303,8 @@ impl Stream {
         let table = state_table.clone();
         let mut ranked = self.add(columns.into(), move |made| {
             let name = format!("rank {table}");
-            let memory = made.catalog.context().pool().memory();
+            let is_of_windows = matches!(times, RankTimes::Windows { .. });
+            let memory = if is_of_windows { made.memory } else { made.memory_of_caches.as_ref() };
             let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);

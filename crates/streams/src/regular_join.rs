@@ -116,7 +116,7 @@ impl Stream {
         let mut joined = self.add(columns.into(), move |made| {
             let (name, keys) = (format!("join {table}"), JoinKeys::new(left_keys, right_keys));
             let life = life.map(|life| life.times(made, &table));
-            let (memory, table) = (made.catalog.context().pool().memory(), made.catalog.table(&table)?);
+            let (memory, table) = (made.memory_of_caches.as_ref(), made.catalog.table(&table)?);
             let keys_in_dram = keys_in_dram.max(1);
             let state = RegularJoinState::new(
                 name.clone(),

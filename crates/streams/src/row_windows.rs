@@ -254,7 +254,7 @@ impl Stream {
         let functions = windows.functions;
         let over = self.add(columns.into(), move |made| {
             let name = format!("over rows {table}");
-            let memory = made.catalog.context().pool().memory();
+            let memory = made.memory_of_caches.as_ref();
             let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);
             let progress = SourceTimes::new(made.sources);

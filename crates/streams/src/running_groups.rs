@@ -215,7 +215,7 @@ impl Stream {
         let (counts, interval) = (counted.is_some(), running.interval);
         let mut results = self.add(columns.into(), move |made| {
             let name = format!("running aggregate {table}");
-            let memory = made.catalog.context().pool().memory();
+            let memory = made.memory_of_caches.as_ref();
             let values = counted.map(|columns| {
                 let values = made.catalog.table(&named_values)?;
                 ValueCounts::new(name.clone(), values, columns, layout.groups.len())

@@ -572,7 +572,7 @@ impl Stream {
         let (name, columns) = (self.name("sink"), self.columns.to_vec());
         self.add(Rc::clone(&self.columns), move |made| {
             sink.open(&columns)?;
-            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            let memory = HeldBatches::new(made.memory);
             Ok(Box::new(SinkOperator::new(name, sink, memory)))
         });
     }
@@ -585,7 +585,7 @@ impl Stream {
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
             let stored = StoredLength::new(made.catalog, made.topology, &path)?;
-            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            let memory = HeldBatches::new(made.memory);
             Ok(Box::new(FileSinkOperator::new(name, path, encoder, made.durability, stored, memory)))
         });
     }
@@ -605,7 +605,7 @@ impl Stream {
                 stored: StoredFiles::new(made.catalog, made.topology, names.clone())?,
                 names,
                 pool: Arc::clone(pool),
-                memory: HeldBatches::new(pool.memory()),
+                memory: HeldBatches::new(made.memory),
                 state: RolledSinkState::default(),
             }))
         });
@@ -618,7 +618,7 @@ impl Stream {
         let (name, address) = (self.name("tcp sink"), address.to_owned());
         let encoder = RowEncoder::new(format, &self.columns);
         self.add(Rc::clone(&self.columns), move |made| {
-            let memory = HeldBatches::new(made.catalog.context().pool().memory());
+            let memory = HeldBatches::new(made.memory);
             Ok(Box::new(TcpSinkOperator::new(name, address, encoder, memory)))
         });
     }

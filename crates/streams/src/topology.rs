@@ -16,16 +16,21 @@ use crate::owned_tables::check_target;
 use crate::running::{Report, Running};
 use crate::sources::Source;
 use crate::stream::Stream;
-use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, positions};
+use crate::{PARALLELISM_MAX, SOURCE_IDLE_MS, TOPOLOGY_MEMORY_MIN, positions};
 use entresol_memory::Durability;
+use entresol_memory::budget::MemoryBudget;
 use entresol_tables::{Catalog, Column, Table, TableDefinition, TableOptions, open_change_columns};
 use entresol_transactions::{GroupId, Isolation, Transaction};
 use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
+
+/// Least share of an operator in a bound of the memory of its topology.
+const CACHE_MEMORY_MIN: u64 = 256 << 10;
 
 /// Builds a topology; see the [crate](crate).
 pub struct TopologyBuilder {
@@ -39,6 +44,8 @@ pub struct TopologyBuilder {
     /// Windows that bound transactions, by the order in which they were added; none are all.
     bounding: Option<Range<usize>>,
     group: Option<GroupId>,
+    /// Maximum of memory, if it is bounded apart.
+    memory_max: Option<u64>,
     /// Source that marks the transactions of all.
     leader: Option<String>,
     settings: Settings,
@@ -60,6 +67,7 @@ impl Topology {
             errors_table: None,
             condition_tables: RefCell::default(),
             bounding: None,
+            memory_max: None,
             leader: None,
             settings: Settings {
                 durability: Durability::Sync,
@@ -72,6 +80,7 @@ impl Topology {
                 commits_when_idle: false,
                 parallelism: 1,
                 sqlstates: |_| None,
+                memory: catalog.context().pool().memory().cloned(),
             },
         }
     }
@@ -186,6 +195,22 @@ impl TopologyBuilder {
     pub fn parallelism(mut self, threads: usize) -> TopologyBuilder {
         self.settings.parallelism = threads.clamp(1, PARALLELISM_MAX);
         self
+    }
+
+    /// Sets the maximum of memory for the state of operators and for input that is held, at least [`TOPOLOGY_MEMORY_MIN`],
+    /// out of the budget of the database. State that can be read again leaves DRAM; a topology that needs more fails. Called before the
+    /// first source.
+    pub fn memory_max(mut self, bytes: u64) -> TopologyBuilder {
+        let name = format!("memory of topology {}", self.name);
+        let budget = self.catalog.context().pool().memory();
+        self.memory_max = Some(bytes.max(TOPOLOGY_MEMORY_MIN));
+        self.settings.memory = self.memory_max.map(|bytes| MemoryBudget::part(budget, &name, bytes));
+        self
+    }
+
+    /// Memory out of which the state of operators is reserved, for sources that reserve some, too.
+    pub fn memory(&self) -> Option<&Arc<MemoryBudget>> {
+        self.settings.memory.as_ref()
     }
 
     /// Sets the group of the tables that this topology creates; by default each has a group of its own.
@@ -483,6 +508,16 @@ impl TopologyBuilder {
         Ok(Feed::new(sources, self.leader.as_deref(), self.settings.merge))
     }
 
+    /// Memory of an operator whose state may leave DRAM, of so many operators with state: none of them takes what another one
+    /// cannot do without.
+    fn memory_of_caches(&self, operators: usize) -> Option<Arc<MemoryBudget>> {
+        let memory = self.settings.memory.as_ref();
+        let Some(bytes) = self.memory_max else { return memory.cloned() };
+        let share = (bytes / (operators as u64 + 1)).max(CACHE_MEMORY_MIN);
+        let name = format!("an operator's share in memory of topology {}", self.name);
+        Some(MemoryBudget::part(memory, &name, share))
+    }
+
     fn dataflow(
         &self,
         graph: Graph,
@@ -493,6 +528,8 @@ impl TopologyBuilder {
         let sent: Vec<SentForm> = (0..graph.nodes.len()).map(|node| graph.sent_form(node)).collect();
         let skipped_table = self.errors_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
         let skips = self.settings.on_error == OnError::Skip;
+        let states = graph.writers.iter().filter(|writer| !writer.is_to_table);
+        let with_state: BTreeSet<usize> = states.map(|writer| writer.node).collect();
         let mut dataflow =
             Dataflow::new(order, skips.then(|| SkippedTuples::new(skipped_table)), self.settings.sqlstates);
         for (number, node) in graph.nodes.into_iter().enumerate() {
@@ -506,6 +543,8 @@ impl TopologyBuilder {
                     watermarks,
                     durability: self.settings.durability,
                     parallelism: self.settings.parallelism,
+                    memory: self.settings.memory.as_ref(),
+                    memory_of_caches: self.memory_of_caches(with_state.len()),
                     sent: sent[number],
                     sources: &sources[number],
                     sources_of_inputs: &sources_of_inputs,

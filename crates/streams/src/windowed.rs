@@ -104,7 +104,8 @@ impl BoundWindows {
         let watermark = StoredWatermark::new(made.watermarks, made.topology, &self.state_table);
         let progress = SourceTimes::new(made.sources);
         let rows = StateRows::new(&name, &state_table, &self.aggregates, self.is_divided);
-        let memory = made.catalog.context().pool().memory();
+        let memory = made.memory;
+        let of_caches = made.memory_of_caches.as_ref();
         let time_column = self.time_column;
         Ok(match self.times {
             WindowTimes::Windows(span) => Box::new(WindowAggregate {
@@ -115,7 +116,7 @@ impl BoundWindows {
                 early: self.early.map(|emission| match emission {
                     EarlyEmission::Commit => EarlyWindows::Commit,
                     EarlyEmission::Every(interval) => {
-                        EarlyWindows::Every(Box::new(EarlyResults::every(interval, memory)))
+                        EarlyWindows::Every(Box::new(EarlyResults::every(interval, of_caches)))
                     }
                 }),
                 state: self.divided(made, &name, (state_table, rows)),
@@ -151,7 +152,7 @@ impl BoundWindows {
         name: &str,
         (table, rows): (Arc<Table>, StateRows),
     ) -> DividedState {
-        let memory = made.catalog.context().pool().memory();
+        let memory = made.memory_of_caches.as_ref();
         // The first thread more is for commits. One group is not divided.
         let of = if self.group_columns.is_empty() { 1 } else { (made.parallelism - 1).max(1) };
         let part = |number| {

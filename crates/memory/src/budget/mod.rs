@@ -10,14 +10,17 @@
 //!   need more: an owner of such memory registers a [`Shrink`] and follows [`MemoryBudget::elastic_target`].
 //!   What the process has beside its consumers is observed, too ([`MemoryBudget::observe_process`]).
 //!
+//! The memory of one owner is bounded by a part of a budget ([`MemoryBudget::part`]).
+//!
 //! Invariants:
 //! - the firm total never exceeds `max - floor`, except by reservations of
 //!   [`MemoryBudget::reserve_unchecked`];
 //! - the firm total is the sum of the firm consumers whenever no call is in flight.
 //!
-//! Cost: a reservation is two atomic additions. A lock is taken only when memory is short.
+//! Cost: a reservation is two atomic additions, and two more in a part. A lock is taken only when memory is short.
 
 mod machine;
+mod part;
 mod reservation;
 mod size;
 
@@ -27,6 +30,7 @@ pub use size::{MemorySize, ParseMemorySizeError};
 
 use crossbeam_utils::CachePadded;
 use parking_lot::{Condvar, Mutex};
+use part::BudgetPart;
 use size::Bytes;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -171,6 +175,8 @@ pub struct MemoryBudget {
     released: Condvar,
     /// Time of the last return of the heap's spare memory.
     trimmed: Mutex<Option<Instant>>,
+    /// Bound of the part that it is, if it is one.
+    part: Option<BudgetPart>,
 }
 
 /// Memory use of a consumer in a [`MemoryUsage`].
@@ -211,13 +217,16 @@ pub struct MemoryLimit {
     pub free_bytes: u64,
     /// Memory in use at that time.
     pub usage: MemoryUsage,
+    /// Name of the bound, if it is that of a part of the budget ([`MemoryBudget::part`]).
+    pub part: Option<String>,
 }
 
 impl fmt::Display for MemoryLimit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bound = self.part.as_deref().unwrap_or("memory_max");
         write!(
             f,
-            "out of memory: {} need {} more, but only {} of memory_max = {} are available (in use: ",
+            "out of memory: {} need {} more, but only {} of {bound} = {} are available (in use: ",
             self.consumer,
             Bytes(self.wanted_bytes),
             Bytes(self.free_bytes),
@@ -229,7 +238,10 @@ impl fmt::Display for MemoryLimit {
             let comma = if at > 0 { ", " } else { "" };
             write!(f, "{comma}{} {}", line.consumer, Bytes(line.used_bytes))?;
         }
-        f.write_str("); run fewer statements at once, or raise memory_max")
+        f.write_str(match &self.part {
+            Some(_) => "); raise that",
+            None => "); run fewer statements at once, or raise memory_max",
+        })
     }
 }
 
@@ -276,6 +288,7 @@ impl MemoryBudget {
             wait_lock: Mutex::new(()),
             released: Condvar::new(),
             trimmed: Mutex::new(None),
+            part: None,
         }
     }
 
@@ -297,7 +310,7 @@ impl MemoryBudget {
 
     /// Minimum of elastic memory, whatever firm consumers reserve.
     pub fn elastic_floor(&self) -> u64 {
-        self.max_bytes() / ELASTIC_SHARE
+        if self.part.is_some() { 0 } else { self.max_bytes() / ELASTIC_SHARE }
     }
 
     /// Target of elastic memory now.
@@ -319,7 +332,8 @@ impl MemoryBudget {
     /// Bytes available to firm consumers.
     pub fn free_bytes(&self) -> u64 {
         let firm = self.firm.load(Ordering::Acquire);
-        (self.max_bytes() - self.elastic_floor()).saturating_sub(firm)
+        let own = (self.max_bytes() - self.elastic_floor()).saturating_sub(firm);
+        self.budget().map_or(own, |budget| own.min(budget.free_bytes()))
     }
 
     /// Reserves memory; the error lists the largest consumers.
@@ -418,13 +432,6 @@ impl MemoryBudget {
         &self.accounts[consumer as usize]
     }
 
-    fn take(&self, consumer: MemoryConsumer, bytes: u64) -> Result<(), MemoryLimit> {
-        if !self.try_take(consumer, bytes) {
-            return Err(self.limit(consumer, bytes));
-        }
-        Ok(())
-    }
-
     fn try_take(&self, consumer: MemoryConsumer, bytes: u64) -> bool {
         let room = self.max_bytes() - self.elastic_floor();
         // A request that never fits must not wrap the sum around, not even briefly.
@@ -441,7 +448,7 @@ impl MemoryBudget {
         true
     }
 
-    fn take_unchecked(&self, consumer: MemoryConsumer, bytes: u64) {
+    fn take_own_unchecked(&self, consumer: MemoryConsumer, bytes: u64) {
         let before = self.firm.fetch_add(bytes, Ordering::AcqRel);
         self.account(consumer).add(bytes);
         self.shrink_if_short(before, bytes);
@@ -454,7 +461,12 @@ impl MemoryBudget {
         }
     }
 
-    fn take_within(&self, consumer: MemoryConsumer, bytes: u64, wait: Duration) -> Result<(), MemoryLimit> {
+    fn take_own_within(
+        &self,
+        consumer: MemoryConsumer,
+        bytes: u64,
+        wait: Duration,
+    ) -> Result<(), MemoryLimit> {
         if self.try_take(consumer, bytes) {
             return Ok(());
         }
@@ -474,7 +486,7 @@ impl MemoryBudget {
         if taken { Ok(()) } else { Err(self.limit(consumer, bytes)) }
     }
 
-    fn release(&self, consumer: MemoryConsumer, bytes: u64) {
+    fn release_own(&self, consumer: MemoryConsumer, bytes: u64) {
         self.account(consumer).used.fetch_sub(bytes, Ordering::AcqRel);
         // In one order with the count of waiting callers: one of both sees the other.
         self.firm.fetch_sub(bytes, Ordering::SeqCst);
@@ -497,7 +509,8 @@ impl MemoryBudget {
 
     #[cold]
     fn limit(&self, consumer: MemoryConsumer, wanted_bytes: u64) -> MemoryLimit {
-        MemoryLimit { consumer, wanted_bytes, free_bytes: self.free_bytes(), usage: self.usage() }
+        let part = self.part.as_ref().map(|part| part.name.clone());
+        MemoryLimit { consumer, wanted_bytes, free_bytes: self.free_bytes(), usage: self.usage(), part }
     }
 }
 

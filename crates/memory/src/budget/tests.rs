@@ -177,3 +177,33 @@ fn sizes_read_as_they_print() {
     assert_eq!(Bytes(3 * MIB / 2).to_string(), "1.5MiB");
     assert_eq!(MemorySize::default().bytes_of(1000 * MIB), Ok(500 * MIB));
 }
+
+#[test]
+fn a_part_is_bounded_and_counts_in_the_whole() {
+    let budget = MemoryBudget::new(128 * MIB).unwrap();
+    let part = MemoryBudget::part(Some(&budget), "memory of topology t", 10 * MIB);
+    let mut state = part.try_reserve(MemoryConsumer::StreamState, 7 * MIB).unwrap();
+    assert_eq!(used(&budget, MemoryConsumer::StreamState), (7 * MIB, 7 * MIB));
+    let error = state.try_grow(4 * MIB).unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "out of memory: stream state need 4MiB more, but only 3MiB of memory of topology t = 10MiB are available \
+         (in use: stream state 7MiB); raise that"
+    );
+    assert_eq!((state.bytes(), budget.free_bytes()), (7 * MIB, 105 * MIB), "nothing has changed");
+    let others = budget.try_reserve(MemoryConsumer::Queries, 103 * MIB).unwrap();
+    assert_eq!(part.free_bytes(), 2 * MIB);
+    let error = state.try_grow(3 * MIB).unwrap_err();
+    assert!(error.part.is_none() && error.to_string().contains("memory_max = 128MiB"), "{error}");
+    assert_eq!(used(&part, MemoryConsumer::StreamState).0, 7 * MIB, "what the whole refused is released");
+    drop(others);
+    state.try_grow(3 * MIB).unwrap();
+    let over = part.reserve_unchecked(MemoryConsumer::StreamState, MIB);
+    assert_eq!((part.free_bytes(), used(&budget, MemoryConsumer::StreamState).0), (0, 11 * MIB));
+    let part_of_state = state.split(2 * MIB);
+    drop((over, state, part_of_state));
+    assert_eq!((budget.usage().used_bytes(), part.usage().used_bytes()), (0, 0));
+    let alone = MemoryBudget::part(None, "memory of topology t", MIB);
+    assert!(alone.try_reserve(MemoryConsumer::StreamState, MIB + 1).is_err());
+    assert!(alone.reserve_within(MemoryConsumer::StreamState, MIB, Duration::ZERO).is_ok());
+}

@@ -10,6 +10,7 @@ use crate::session::state_size;
 use crate::session::topologies::TopologyStatus;
 use crate::streaming::bound_plans;
 use crate::streaming::boundaries::boundaries_text;
+use crate::streaming::memory;
 use crate::streaming::names::STREAMS_SCHEMA;
 use crate::streaming::starting::{parse, stored, translated};
 use crate::streaming::steps::{self, Target};
@@ -27,7 +28,8 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let leader = leader.map_or_else(String::new, |(_, leader)| format!(", led by source {leader}"));
     let boundaries = boundaries_text(&create.boundaries);
     let owned = if owned_targets::is_owner(&create)? { ", owns its targets" } else { "" };
-    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}")];
+    let memory = memory::describe(&create)?;
+    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}{memory}")];
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, translated) =
         translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;

@@ -32,6 +32,7 @@ pub(crate) mod generated_rows;
 pub(crate) mod joins;
 pub(crate) mod keyed_tables;
 pub(crate) mod late;
+pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod names;
 pub(crate) mod operators;

@@ -474,7 +474,7 @@ impl<'t> Translator<'t> {
         }
         let source = self.planned.sources.get(name);
         let source = source.ok_or_else(|| Error::Internal(format!("{name} is no source")))?;
-        let memory = self.catalog.context().pool().memory();
+        let memory = self.builder.memory();
         let of_step = self.builder.label(Some(&format!("source {name}")));
         let mut stream = self.builder.source(name, source.source(name, memory));
         if let Some(at) = source.event_time {

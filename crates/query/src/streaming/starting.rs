@@ -29,7 +29,7 @@ use crate::streaming::parsed_steps::names_of;
 use crate::streaming::retention::StateTtl;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{self, PlannedTopology, Target};
-use crate::streaming::{owned_targets, view_tables, view_targets};
+use crate::streaming::{memory, owned_targets, view_tables, view_targets};
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::logical_expr::LogicalPlan;
 use entresol_memory::Durability;
@@ -138,6 +138,7 @@ pub(crate) fn translated(
     StateTtl::take(&mut options)?;
     let leader = options.take("leader");
     let threads = parallelism::take(&mut options, &create.boundaries)?;
+    let memory = memory::take(&mut options)?;
     if create.view.is_none() && create.sink.is_none() {
         owned_targets::take(&mut options)?;
     }
@@ -158,6 +159,9 @@ pub(crate) fn translated(
         .sqlstates(operator_sqlstate)
         .without_state(removed);
     let mut builder = boundaries.set(builder);
+    if let Some(bytes) = memory {
+        builder = builder.memory_max(bytes);
+    }
     if let Some(table) = &create.errors_into {
         builder = builder.errors_into(table);
     }

@@ -145,7 +145,7 @@ impl Executor {
         {
             let pending = committer.commit(transaction, durability);
             self.seal();
-            let next = Epoch::new(self.catalog.context().pool().memory());
+            let next = Epoch::new(self.settings.memory.as_ref());
             let epoch = std::mem::replace(&mut self.epoch, next);
             let event_time = self.event_time;
             self.sealed = Some(SealedEpoch { epoch, pending, start_ns, event_time });
@@ -355,7 +355,7 @@ impl Executor {
 
     /// Begins to collect the tuples of the open epoch, which failed, if there is a table for them.
     fn collect_dropped(&mut self, error: &Error) -> Result<()> {
-        self.dropped = self.error_tables.collect(error, self.catalog.context().pool().memory());
+        self.dropped = self.error_tables.collect(error, self.settings.memory.as_ref());
         let Some(dropped) = &mut self.dropped else { return Ok(()) };
         for input in &self.epoch.inputs {
             if let Input::Batch { source, batch } = input {

@@ -39,13 +39,14 @@ use crate::execution::feed::{Feed, FeedElement};
 use crate::operators::window::WindowSpan;
 use crate::running::{Progress, Report};
 use crate::{IDLE_COMMIT_MS, REJECTS_PENDING_MAX};
+use entresol_memory::budget::MemoryBudget;
 use entresol_memory::{Durability, Env};
 use entresol_tables::{Catalog, Table};
 use entresol_transactions::Isolation;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(crate) struct Settings {
     pub(crate) durability: Durability,
     pub(crate) isolation: Isolation,
@@ -60,6 +61,8 @@ pub(crate) struct Settings {
     pub(crate) parallelism: usize,
     /// SQLSTATEs of errors of operators.
     pub(crate) sqlstates: Sqlstates,
+    /// Memory of operators and of input that is held for replay.
+    pub(crate) memory: Option<Arc<MemoryBudget>>,
 }
 
 pub(crate) struct Executor {
@@ -108,7 +111,7 @@ impl Executor {
         windows: Vec<WindowSpan>,
         positions: Arc<Table>,
     ) -> Executor {
-        let epoch = Epoch::new(catalog.context().pool().memory());
+        let epoch = Epoch::new(settings.memory.as_ref());
         let nodes = dataflow.names_and_parts().into_iter().enumerate();
         let nodes = nodes.map(|(node, found)| found.unwrap_or_else(|| (feed.name_of(node), 1))).collect();
         let has_threads = settings.parallelism > 1 && !catalog.context().pool().env().is_simulated();

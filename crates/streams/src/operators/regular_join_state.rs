@@ -36,7 +36,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::group_index::normalized;
 use crate::operators::join_state::{HashedKey, JoinKeys, LEFT, RIGHT};
-use crate::operators::rank_state::limited;
+use crate::operators::rank_state::{is_short, limited};
 use crate::operators::regular_join_rows;
 use crate::operators::regular_join_rows::{
     HashedKeys, KeyRows, ROW_BYTES, RowCount, SendResult, SideRow, StoredCount,
@@ -481,11 +481,11 @@ impl RegularJoinState {
         self.bytes -= old.values().map(HashedKeys::bytes).sum::<usize>();
     }
 
-    /// Notes that DRAM is as of the last commit, and turns the generations if there are many keys.
+    /// Notes that DRAM is as of the last commit, and turns the generations if there are many keys, or little memory.
     pub(crate) fn committed(&mut self) {
         self.settle(RowCount::commit);
         self.drop_over();
-        if self.recent.len() * 2 >= self.keys_in_dram {
+        if self.recent.len() * 2 >= self.keys_in_dram || is_short(self.memory.as_ref()) {
             self.drop_old();
             self.old = std::mem::take(&mut self.recent);
         }

@@ -30,6 +30,7 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::operators::accumulator::{Accumulators, BoundAggregate};
 use crate::operators::group_index::normalized;
+use crate::operators::rank_state::is_short;
 use crate::operators::state_rows::StateRows;
 use crate::operators::value_counts::ValueCounts;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
@@ -536,7 +537,7 @@ impl RunningState {
         self.values.iter_mut().for_each(ValueCounts::clear);
     }
 
-    /// Notes that DRAM is as of the last commit, and begins a generation if many groups were used.
+    /// Notes that DRAM is as of the last commit, and begins a generation if many groups were used, or memory is short.
     pub(crate) fn committed(&mut self) {
         self.forget_changes();
         for slot in std::mem::take(&mut self.touched) {
@@ -547,7 +548,7 @@ impl RunningState {
                 self.drop_group(slot);
             }
         }
-        if self.recent * 2 >= self.layout.groups_in_dram {
+        if self.recent * 2 >= self.layout.groups_in_dram || is_short(self.memory.as_ref()) {
             self.drop_old();
             self.generation += 1;
             self.recent = 0;

@@ -624,12 +624,13 @@ impl RankState {
         }
     }
 
-    /// Notes that DRAM is as of the last commit, and turns the generations if there are many partitions.
+    /// Notes that DRAM is as of the last commit, and turns the generations if there are many partitions, or little memory.
     pub(crate) fn committed(&mut self) {
         self.touched.clear();
         self.before.clear();
         self.sent.clear();
-        if self.is_cache() && self.recent.len() * 2 >= self.layout.partitions_in_dram {
+        let is_full = self.recent.len() * 2 >= self.layout.partitions_in_dram;
+        if self.is_cache() && (is_full || is_short(self.memory.as_ref())) {
             self.drop_old();
             self.old = std::mem::take(&mut self.recent);
         }
@@ -685,6 +686,12 @@ impl RankState {
         let wanted = self.bytes.next_multiple_of(RESERVED_BYTES_STEP) as u64;
         memory.shrink(memory.bytes().saturating_sub(wanted));
     }
+}
+
+/// Tells whether state that may leave DRAM has more memory than is free for it: it begins a generation, so that what is not used
+/// again leaves when the rest is needed.
+pub(super) fn is_short(memory: Option<&MemoryReservation>) -> bool {
+    memory.is_some_and(|memory| memory.budget().free_bytes() < memory.bytes())
 }
 
 /// Result of a reservation.
