@@ -20,7 +20,7 @@ use entresol_query::{
 };
 use entresol_streams::{Topology, TopologyBuilder};
 use entresol_tables::advice::LayoutAdvisor;
-use entresol_tables::{Catalog, CheckReport, Merger};
+use entresol_tables::{Catalog, CheckReport, Merger, ObjectCollector};
 use entresol_transactions::{
     BlockingExecutor, Reclaimer, RecoveryReport, StateContext, Tier, Timestamp, Transaction,
 };
@@ -50,6 +50,8 @@ pub(crate) struct SharedDatabase {
     /// Merges changed rows into row groups while the database is open.
     merger: Merger,
     layouts: LayoutAdvisor,
+    /// Deletes objects of removed row groups while the database is open.
+    objects: ObjectCollector,
     directory: Option<PathBuf>,
     durability: Durability,
     threads: usize,
@@ -143,6 +145,7 @@ impl Database {
             reclaimer: Reclaimer::start(catalog.context()),
             merger: Merger::start(&catalog),
             layouts: LayoutAdvisor::start(&catalog),
+            objects: ObjectCollector::start(&catalog),
             catalog,
             directory,
             durability: options.durability,
@@ -310,9 +313,10 @@ impl Database {
     }
 
     /// Copies the database to a directory that does not exist yet, while others go on writing. The copy is a
-    /// database that holds all that was durable before the call, and perhaps some later commits.
+    /// database that holds all that was durable before the call, and perhaps some later commits. Row groups in object stores
+    /// are not copied: the copy names them, and a hold in the store lets none be deleted.
     pub fn backup(&self, destination: impl AsRef<Path>) -> Result<BackupReport> {
-        Ok(self.pool().backup(destination.as_ref())?)
+        Ok(self.shared.catalog.backup(destination.as_ref())?)
     }
 
     /// Verifies everything: the checksums of all pages, every object, every row. No writer may run meanwhile.
@@ -329,6 +333,7 @@ impl Database {
         self.shared.materialized.stop();
         self.shared.layouts.stop();
         self.shared.merger.stop();
+        self.shared.objects.stop();
         self.shared.reclaimer.stop();
         self.shared.catalog.release_cached_sequences();
         if is_check_requested() {

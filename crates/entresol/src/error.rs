@@ -157,7 +157,11 @@ fn tables(error: &entresol_tables::Error) -> ErrorKind {
         | E::StructureOfLayout { .. }
         | E::StructureOfKey { .. }
         | E::ProtocolOfLayout { .. }
-        | E::ElfOfRows { .. } => ErrorKind::Unsupported,
+        | E::ElfOfRows { .. }
+        | E::ObjectStoreOfRows { .. }
+        | E::ObjectStoreFixed { .. }
+        | E::ObjectStoreOfVolatile => ErrorKind::Unsupported,
+        E::ObjectStore { .. } => ErrorKind::Io,
         E::RowNumbersUsedUp { .. } => ErrorKind::MemoryLimit,
         E::Corrupt { .. } => ErrorKind::Corrupt,
         E::Transactions(error) => transactions(error),

@@ -231,6 +231,7 @@ fn read_table(catalog: &Catalog, table: &Arc<Table>, states: &[StateReport]) -> 
             }
         }
         if let Some(columns) = table.own_columns() {
+            wrong.extend(columns.check_objects(&tx)?);
             wrong.extend(columns.check_elves(&tx)?);
             wrong.extend(columns.check_rows_elves(&tx)?);
             wrong.extend(columns.check_blocks(&tx, table.named_schema())?);

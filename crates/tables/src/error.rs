@@ -406,6 +406,46 @@ pub enum Error {
         /// The table.
         table: String,
     },
+    /// An object store does not do what it is asked for.
+    #[error("cannot {what} in object store {store}: {reason}")]
+    ObjectStore {
+        /// URL of the store.
+        store: String,
+        /// Request.
+        what: String,
+        /// Error of the store.
+        reason: String,
+    },
+    /// The URL of an object store is none.
+    #[error("invalid object_store {url:?}: {reason}")]
+    ObjectStoreUrl {
+        /// The URL.
+        url: String,
+        /// Reason why it is none.
+        reason: String,
+    },
+    /// Only row groups can be objects.
+    #[error(
+        "table {table}: object_store is for the layouts 'columns', 'clustered' and 'elf', whose row groups are objects"
+    )]
+    ObjectStoreOfRows {
+        /// The table.
+        table: String,
+    },
+    /// The row groups of a clustered table stay where they are.
+    #[error(
+        "the object_store of table {table} cannot be changed: its layout is 'clustered', and its blocks would all be divided \
+         anew; create another table and copy the rows"
+    )]
+    ObjectStoreFixed {
+        /// The table.
+        table: String,
+    },
+    /// A database without files cannot have objects: nothing would ever delete them.
+    #[error(
+        "object_store is for databases with a directory: this one is in memory, and its objects would outlive it"
+    )]
+    ObjectStoreOfVolatile,
     /// Stored bytes are malformed.
     #[error("corrupt {what}: {reason}; restore the database from a backup")]
     Corrupt {

@@ -81,8 +81,8 @@ pub use batch::encode::fitted_texts;
 pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
 pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
-    Alteration, Catalog, NewLayout, NewSequence, OwnerChange, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX,
-    TableOptions, Verify,
+    Alteration, Catalog, CollectedObjects, NewLayout, NewSequence, ObjectCollector, OwnerChange,
+    RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify,
 };
 pub use changes::{
     CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,
@@ -97,6 +97,7 @@ pub use columns::condition::{ColumnCondition, ColumnFilter, IntegerSet};
 pub use columns::estimates::ColumnEstimates;
 pub use columns::merge::MergeStats;
 pub use columns::merger::Merger;
+pub use columns::objects::ObjectStoreStats;
 pub use columns::pipeline::PipelinePrediction;
 pub use columns::scan::{BlockReader, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader, PageUse};
 pub use entresol_transactions::{Direction, KeyRange};

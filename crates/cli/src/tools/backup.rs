@@ -20,7 +20,11 @@ pub fn run(arguments: &BackupArguments) -> Result<()> {
         }
         opened => opened.map_err(entresol::Error::from)?,
     };
-    let report = pool.backup(destination).map_err(entresol::Error::from)?;
+    let report = match entresol::offline::catalog(&pool) {
+        Ok(catalog) => catalog.backup(destination).map_err(entresol::Error::from)?,
+        // The files of a damaged database are copied as they are.
+        Err(_) => pool.backup(destination).map_err(entresol::Error::from)?,
+    };
     drop(pool);
     let mut out = output::stdout();
     writeln!(

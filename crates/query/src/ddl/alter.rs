@@ -161,12 +161,13 @@ impl<'s> Change<'s> {
 }
 
 impl Change<'_> {
-    /// `SET (history = …, changes = …, layout = …)`: each option in its turn, the layout last.
+    /// `SET (history = …, changes = …, layout = …)`: each option in its turn, the layout and the object store last.
     async fn set_options(&self, options: &[SqlOption]) -> Result<StatementResult> {
         self.session.storage_notice(option_names(options));
         let declared = table_options("ALTER TABLE", options)?;
         declared.check_placement_of(&self.table)?;
         let change = LayoutChange::declared(&self.table, &declared)?;
+        let object_store = declared.new_object_store(&self.table)?;
         // No topology that reads them starts meanwhile.
         let _changing = match declared.changes {
             Some(None) => Some(self.session.options.topologies.changing().await),
@@ -187,6 +188,10 @@ impl Change<'_> {
         .await??;
         if let Some(change) = change {
             layout::choose(self.session, &self.table, change).await?;
+        }
+        if let Some(store) = object_store {
+            let (catalog, table) = (Arc::clone(&self.session.catalog), self.table.name().to_owned());
+            blocking(move || catalog.set_object_store(&table, store)).await??;
         }
         Ok(DONE)
     }

@@ -42,6 +42,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
         definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
         definition.elf_layout = declared.elf.definition(&name, &definition.schema, layout)?;
         definition.changes = declared.changes.flatten();
+        definition.object_store = declared.object_store.clone().flatten();
         let options = TableOptions { if_not_exists: create.if_not_exists, ..options_of(&declared) };
         make_table(session, &name, definition, sequences, options).await?;
         return Ok(StatementResult::Done { verb: "CREATE TABLE" });
@@ -67,6 +68,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     definition.clustering = declared.clustering.definition(&name, &definition.schema, layout)?;
     definition.elf_layout = declared.elf.definition(&name, &definition.schema, layout)?;
     definition.changes = declared.changes.flatten();
+    definition.object_store = declared.object_store.clone().flatten();
     session.begin_definite()?;
     make_table(session, &name, definition, Vec::new(), options_of(&declared)).await?;
     let unfilled = UnfinishedTable { catalog: &session.catalog, name: &name, kept: false };

@@ -13,6 +13,7 @@
 //! | `hot_bytes` | DRAM for the hot entries of the rows' index, as `'64 MB'` | no |
 //! | `cluster_by`, `interleave`, `split`, `block_bytes` | see [`crate::ddl::clustering`] | yes, which writes the blocks anew |
 //! | `elf_by`, `cache`, `cache_policy`, `cache_percent`, `cache_monolists` | see [`crate::ddl::elf_layout`] | yes; other dimensions write the row groups anew |
+//! | `object_store` | `file://` or `s3://` URL of the store of row groups, or `none` | yes, which moves them in the background; not of layout `clustered` |
 //! | PostgreSQL's storage parameters | any; they have no effect, as a notice says | yes |
 
 use crate::ddl::clustering::DeclaredClustering;
@@ -55,6 +56,8 @@ pub(crate) struct DeclaredOptions {
     pub(crate) protocol: Option<Protocol>,
     pub(crate) versions: Option<u8>,
     pub(crate) hot_bytes: Option<u64>,
+    /// `Some(None)`: the pool.
+    pub(crate) object_store: Option<Option<String>>,
 }
 
 /// Layout that a statement asks for.
@@ -112,6 +115,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             "protocol" => declared.protocol.replace(protocol_of(&text_of(value))?).is_some(),
             "versions" => declared.versions.replace(versions_of(&text_of(value))?).is_some(),
             "hot_bytes" => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
+            "object_store" => declared.object_store.replace(object_store_of(&text_of(value))).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             name => {
                 let text = text_of(value);
@@ -163,6 +167,29 @@ impl DeclaredOptions {
         Ok(())
     }
 
+    /// Object store that a table gets by ALTER TABLE; the outer none if it stays. An error if the table, with the layout that
+    /// the options give it, cannot get it: before anything happens.
+    pub(crate) fn new_object_store(&self, table: &Table) -> Result<Option<Option<String>>> {
+        let Some(wanted) = &self.object_store else { return Ok(None) };
+        let definition = table.definition();
+        if definition.object_store == *wanted {
+            return Ok(None);
+        }
+        let (layout, is_auto) = match self.layout {
+            Some(LayoutChoice::Layout(layout)) => (layout, false),
+            Some(LayoutChoice::Auto) => (definition.layout, true),
+            None => (definition.layout, definition.auto_layout),
+        };
+        let table = table.name().to_owned();
+        match layout {
+            TableLayout::Clustered => Err(entresol_tables::Error::ObjectStoreFixed { table }.into()),
+            TableLayout::Rows if !is_auto && wanted.is_some() => {
+                Err(entresol_tables::Error::ObjectStoreOfRows { table }.into())
+            }
+            _ => Ok(Some(wanted.clone())),
+        }
+    }
+
     /// Returns an error if what is fixed differs from the table's: its rows would have to move.
     pub(crate) fn check_placement_of(&self, table: &Table) -> Result<()> {
         let placement = table.definition().placement;
@@ -183,6 +210,11 @@ impl DeclaredOptions {
         }
         Ok(())
     }
+}
+
+/// URL of an object store; none if the text says that there is none.
+fn object_store_of(text: &str) -> Option<String> {
+    (!text.eq_ignore_ascii_case("none")).then(|| text.to_owned())
 }
 
 fn layout_of(text: &str) -> Result<LayoutChoice> {

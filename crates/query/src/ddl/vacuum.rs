@@ -8,7 +8,8 @@
 //! too, VERBOSE says what was done and what holds the rest back, ANALYZE makes statistics of the tables behind it. The other
 //! options of PostgreSQL's are taken and change nothing, which a notice says: there is nothing to freeze.
 //!
-//! Rows of a table with row groups are merged into them first.
+//! Rows of a table with row groups are merged into them first. Objects of removed row groups, and those that a crash has left
+//! in an object store, are deleted.
 //!
 //! VACUUM runs beside readers and writers, outside of a transaction. A statement that is given up ends
 //! between two slices; a table that is dropped meanwhile is left to the reclamation of dropped states.
@@ -21,7 +22,7 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::vacuums::{VacuumPhase, VacuumProgress};
-use entresol_tables::{Catalog, MergeStats, Table};
+use entresol_tables::{Catalog, CollectedObjects, MergeStats, Table};
 use entresol_transactions::{State, StateReclamation, VacuumStats};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -58,6 +59,10 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
         };
         let merges = merged_tables.iter().map(merge).collect::<Result<_>>()?;
         let stats = work(&catalog, &vacuumed, &stop, &progress)?;
+        let objects = catalog.collect_objects()?;
+        if objects != CollectedObjects::default() {
+            tracing::info!(?objects, "objects of removed row groups were collected");
+        }
         if full {
             progress.note(|step| step.phase = VacuumPhase::Truncating);
             let context = catalog.context();

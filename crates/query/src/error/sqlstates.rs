@@ -39,7 +39,12 @@ pub fn tables_sqlstate(error: &entresol_tables::Error) -> &'static str {
         | E::StructureOfKey { .. }
         | E::ProtocolOfLayout { .. }
         | E::NotOrdered { .. }
-        | E::ElfOfRows { .. } => "0A000",
+        | E::ElfOfRows { .. }
+        | E::ObjectStoreOfRows { .. }
+        | E::ObjectStoreFixed { .. }
+        | E::ObjectStoreOfVolatile => "0A000",
+        E::ObjectStoreUrl { .. } => "22023",
+        E::ObjectStore { .. } => "58030",
         E::Parse { .. } => "22P02",
         E::RowNumbersUsedUp { .. } | E::SequenceExhausted { .. } => "2200H",
         E::Corrupt { .. } => "XX001",

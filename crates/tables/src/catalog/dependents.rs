@@ -53,7 +53,7 @@ impl Catalog {
     pub fn drop_relations(&self, names: &[(RelationKind, &str)], cascade: bool) -> Result<()> {
         let _changing = self.changing.lock();
         let mut dropped = BTreeSet::new();
-        let (mut states, mut statistics) = (Vec::new(), Vec::new());
+        let (mut states, mut statistics, mut stores) = (Vec::new(), Vec::new(), Vec::new());
         for &(kind, name) in names {
             self.check_droppable(kind, name)?;
             dropped.insert((kind, name.to_owned()));
@@ -75,6 +75,7 @@ impl Catalog {
                 let log = table.as_ref().and_then(|table| table.state().change_log());
                 states.extend(log.map(|log| log.state().id()));
                 states.extend(table.iter().flat_map(|table| table.row_group_ids()));
+                stores.extend(table.iter().filter_map(|table| table.own_columns().cloned()));
             }
         }
         for (view, why) in self.relations.readers(&dropped) {
@@ -92,7 +93,10 @@ impl Catalog {
             self.damaged.write().remove(name);
         }
         self.changed();
-        states.into_iter().try_for_each(|state| Ok(self.context.drop_state(state)?))
+        let objects = stores.iter().flat_map(|columns| self.objects_of_dropped(columns)).collect();
+        let freed = states.into_iter().try_for_each(|state| Ok(self.context.drop_state(state)?));
+        self.drop_objects(objects);
+        freed
     }
 
     /// Names of the views that read a relation, directly or through views.

@@ -15,6 +15,7 @@
 use super::relations::{self, Relations};
 use super::statistics::{self, LoadedStatistics};
 use crate::columns::cache::PageCache;
+use crate::columns::objects::owner;
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::index::Index;
@@ -171,6 +172,10 @@ pub(super) fn load(
         rows_damaged: false,
     };
     for key in state.keys()? {
+        if owner::is_key(&key) {
+            // Who writes objects reads it.
+            continue;
+        }
         if statistics::is_key(&key) {
             loaded.statistics.load(&tx, state, &key)?;
             continue;

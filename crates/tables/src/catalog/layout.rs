@@ -109,6 +109,9 @@ pub(crate) fn with_layout(table: &Table, new: &NewLayout) -> Result<TableDefinit
     }
     // Of another layout it is the default.
     definition.elf_layout = new.elf.clone().filter(|_| new.layout == TableLayout::Elf).unwrap_or_default();
+    if new.layout == TableLayout::Rows && !definition.auto_layout {
+        definition.object_store = None;
+    }
     definition.check(table.name())?;
     check_state(table, &definition)?;
     Ok(definition)
@@ -288,7 +291,9 @@ impl Catalog {
         self.write_entry(&new)?;
         store.lifetime.end(ended);
         self.replace(&old, &new)?;
+        let objects = self.objects_of_dropped(&store);
         self.drop_states(name, beside);
+        self.drop_objects(objects);
         Ok(true)
     }
 }

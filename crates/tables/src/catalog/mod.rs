@@ -62,6 +62,7 @@ mod entry;
 mod groups;
 mod layout;
 mod named;
+mod objects;
 mod owners;
 mod relations;
 mod statistics;
@@ -72,6 +73,8 @@ use groups::TableGroups;
 pub use layout::NewLayout;
 pub(crate) use layout::with_layout;
 pub use named::NewSequence;
+pub use objects::{CollectedObjects, ObjectCollector};
+pub(crate) use objects::{key_with_mark, row_body, sealed_row};
 pub use owners::OwnerChange;
 pub use relations::RelationKind;
 use relations::{CatalogRow, Relations};
@@ -134,6 +137,7 @@ impl Catalog {
             load(&context, &pages, &state)?;
         let without_table = statistics.give(&tables);
         let is_sound = !rows_damaged && damaged.is_empty();
+        pages.objects().attach(&context, &state, is_sound);
         if rows_damaged {
             tracing::warn!("rows of the catalog are damaged: orphaned states are retained");
         } else {
@@ -223,6 +227,7 @@ impl Catalog {
         self.check_free(name)?;
         definition.check(name)?;
         check_hot_entries(name, &definition, options.hot_bytes)?;
+        self.check_object_store(definition.object_store.as_deref())?;
         definition.indexes.iter().try_for_each(|index| self.check_free(&index.name))?;
         if let Some(index) = definition.indexes.iter().find(|index| index.name == name) {
             return Err(Error::RelationExists { name: index.name.clone() });

@@ -4,14 +4,18 @@
 //!
 //! | bytes | what |
 //! | --- | --- |
-//! | 1 | kind of entry: 0 directory, 1 deleted rows, 2 summary, 3 column page |
+//! | 1 | kind of entry: 0 directory, 1 deleted rows, 2 summary, 3 column page, 4 object of a removed row group |
 //! | 4 | number of the row group; it is never used again |
 //! | 2 | column id of a page, else 0; of an Elf 32,768 and its number |
 //! | 1 | of an Elf 1 and the number of its piece, else 0 |
 //!
 //! Pages and summaries are written once; the directory entry and the deleted rows change with merges. Which row
 //! groups a transaction sees is what it sees of the directory: the others belong to what it sees there.
+//!
+//! The pages of a row group may be an object in an object store ([`crate::columns::objects`]): then its summary names that,
+//! and its directory entry has the code of the store.
 
+use crate::columns::objects::GroupObject;
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, PageKind};
 use crate::schema::parts::Reader;
 use entresol_structures::{KeyBytes, KeyWidth};
@@ -28,6 +32,10 @@ const FORMAT: u8 = 1;
 const FORMAT_CLUSTERED: u8 = 2;
 /// Format of a directory entry with the dimensions that an Elf holds.
 const FORMAT_ELF: u8 = 3;
+/// Format of a summary of a row group whose pages are an object.
+const FORMAT_OBJECT: u8 = 2;
+/// Mark on the format of a directory entry with the code of an object store.
+const IN_STORE: u8 = 0x80;
 /// Mark on the kind of a summary of a column whose values are in an Elf.
 const IN_ELF: u8 = 0x80;
 
@@ -49,6 +57,8 @@ pub(crate) enum EntryKind {
     Scheme {
         version: u32,
     },
+    /// Object of a row group that was removed, as long as the object is there.
+    Removed,
 }
 
 /// Column id in the key of the Elf with the number 0.
@@ -64,6 +74,7 @@ impl EntryKind {
             EntryKind::Deleted => 1,
             EntryKind::Summary | EntryKind::Scheme { .. } => 2,
             EntryKind::Page { .. } | EntryKind::Elf { .. } => 3,
+            EntryKind::Removed => 4,
         }
     }
 
@@ -111,6 +122,19 @@ pub(crate) fn scheme_range() -> KeyRange {
     KeyRange { lower: Bound::Included(first), upper: Bound::Included(end) }
 }
 
+/// Keys of the summaries of row groups.
+pub(crate) fn summary_range() -> KeyRange {
+    let (first, end) = (EntryKind::Summary.key(1), EntryKind::Page { column: 0 }.key(0));
+    let [first, end] = [first, end].map(|key| KeyBytes::from_slice(&key));
+    KeyRange { lower: Bound::Included(first), upper: Bound::Excluded(end) }
+}
+
+/// Keys of the objects of removed row groups.
+pub(crate) fn removed_range() -> KeyRange {
+    let first = KeyBytes::from_slice(&EntryKind::Removed.key(0));
+    KeyRange { lower: Bound::Included(first), upper: Bound::Unbounded }
+}
+
 /// Version of the scheme of an entry.
 pub(crate) fn scheme_of(key: &[u8]) -> u32 {
     key.get(5..8).map_or(0, |bytes| u32::from_be_bytes([0, bytes[0], bytes[1], bytes[2]]))
@@ -148,6 +172,13 @@ pub(crate) struct RowGroup {
     /// Ids of the columns that its Elf holds in place of pages, in the order of its levels; none but in the layout
     /// `elf`.
     pub(crate) dimensions: Vec<u16>,
+    /// Code of the object store that has its pages ([`store_code`]); 0: the pool.
+    pub(crate) store: u32,
+}
+
+/// Code of an object store, by its URL, which tells whether a row group is where its table wants it; never 0.
+pub(crate) fn store_code(url: &str) -> u32 {
+    crc32c::crc32c(url.as_bytes()).max(1)
 }
 
 impl RowGroup {
@@ -179,13 +210,18 @@ impl RowGroup {
             bytes.push(self.dimensions.len() as u8);
             self.dimensions.iter().for_each(|column| bytes.extend_from_slice(&column.to_le_bytes()));
         }
+        if self.store != 0 {
+            bytes[0] |= IN_STORE;
+            bytes.extend_from_slice(&self.store.to_le_bytes());
+        }
         bytes
     }
 
     /// Decodes a directory entry; none if it is damaged.
     pub(crate) fn from_bytes(number: u32, bytes: &[u8]) -> Option<RowGroup> {
         let mut reader = Reader(bytes);
-        let format = reader.byte()?;
+        let byte = reader.byte()?;
+        let (format, is_in_store) = (byte & !IN_STORE, byte & IN_STORE != 0);
         matches!(format, FORMAT | FORMAT_CLUSTERED | FORMAT_ELF).then_some(())?;
         let (rows, deleted) = (reader.number()?, reader.number()?);
         let low = reader.number()?;
@@ -204,8 +240,9 @@ impl RowGroup {
             dimensions = (0..count).map(|_| Some(reader.short()? as u16)).collect::<Option<_>>()?;
             (count > 0).then_some(())?;
         }
+        let store = if is_in_store { reader.number().filter(|code| *code != 0)? } else { 0 };
         let sound = rows > 0 && rows as usize <= GROUP_ROWS && deleted <= rows && first <= last;
-        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster, dimensions })
+        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster, dimensions, store })
     }
 }
 
@@ -282,6 +319,8 @@ impl ColumnSummary {
 pub(crate) struct GroupSummary {
     pub(crate) columns: Vec<ColumnSummary>,
     pub(crate) block_keys: Vec<KeyBytes>,
+    /// Object that has the pages; none: they are beside the summary.
+    pub(crate) object: Option<GroupObject>,
 }
 
 impl GroupSummary {
@@ -291,11 +330,13 @@ impl GroupSummary {
     }
 
     pub(crate) fn memory_bytes(&self) -> usize {
-        self.columns.len() * size_of::<ColumnSummary>() + self.block_keys.len() * size_of::<KeyBytes>()
+        let of_object = self.object.as_ref().map_or(0, GroupObject::memory_bytes);
+        let of_columns = self.columns.len() * size_of::<ColumnSummary>();
+        of_columns + self.block_keys.len() * size_of::<KeyBytes>() + of_object
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = vec![FORMAT];
+        let mut bytes = vec![if self.object.is_some() { FORMAT_OBJECT } else { FORMAT }];
         bytes.extend_from_slice(&(self.columns.len() as u16).to_le_bytes());
         for column in &self.columns {
             bytes.extend_from_slice(&column.column.to_le_bytes());
@@ -305,6 +346,7 @@ impl GroupSummary {
             bytes.extend_from_slice(&column.nulls.to_le_bytes());
             bytes.extend_from_slice(&column.bytes.to_le_bytes());
         }
+        self.object.iter().for_each(|object| object.put(&mut bytes));
         self.block_keys.iter().for_each(|key| put_key(&mut bytes, key));
         let checksum = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());
@@ -316,7 +358,8 @@ impl GroupSummary {
         let (content, checksum) = bytes.split_last_chunk::<4>()?;
         (crc32c::crc32c(content) == u32::from_le_bytes(*checksum)).then_some(())?;
         let mut reader = Reader(content);
-        (reader.byte()? == FORMAT).then_some(())?;
+        let format = reader.byte()?;
+        matches!(format, FORMAT | FORMAT_OBJECT).then_some(())?;
         let mut columns = Vec::new();
         for _ in 0..reader.short()? {
             let (column, byte) = (reader.short()? as u16, reader.byte()?);
@@ -329,11 +372,18 @@ impl GroupSummary {
             let (nulls, bytes) = (reader.number()?, reader.number()?);
             columns.push(ColumnSummary { column, kind, least, greatest, nulls, bytes, is_in_elf });
         }
+        let mut object = None;
+        if format == FORMAT_OBJECT {
+            let named = GroupObject::from_reader(&mut reader)?;
+            let pages = columns.iter().filter(|column| !column.is_in_elf).count();
+            object = Some(named).filter(|named| named.checksums.len() == pages);
+            object.as_ref()?;
+        }
         let mut block_keys = Vec::new();
         while !reader.0.is_empty() {
             block_keys.push(take_key(&mut reader)?);
         }
-        Some(GroupSummary { columns, block_keys })
+        Some(GroupSummary { columns, block_keys, object })
     }
 }
 
@@ -398,6 +448,7 @@ impl RowSet {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::columns::objects::name::{Identity, ObjectName, ObjectNumber};
 
     #[test]
     fn entries_are_read_as_they_were_written_and_damage_is_seen() {
@@ -411,6 +462,7 @@ mod tests {
             last: key(b"ab"),
             cluster: None,
             dimensions: Vec::new(),
+            store: 0,
         };
         assert_eq!(RowGroup::from_bytes(7, &group.to_bytes()), Some(group.clone()));
         let cluster = Some(ClusterRange { scheme: 3, least: 7, greatest: u64::MAX });
@@ -418,6 +470,11 @@ mod tests {
         assert_eq!(RowGroup::from_bytes(7, &clustered.to_bytes()), Some(clustered.clone()));
         let of_elf = RowGroup { dimensions: vec![3, 0, 700], ..group.clone() };
         assert_eq!(RowGroup::from_bytes(7, &of_elf.to_bytes()), Some(of_elf.clone()));
+        for other in [&group, &clustered, &of_elf] {
+            let in_store = RowGroup { store: store_code("file:///data"), ..other.clone() };
+            assert_eq!(RowGroup::from_bytes(7, &in_store.to_bytes()), Some(in_store.clone()));
+            assert_eq!(RowGroup::from_bytes(7, &in_store.to_bytes()[..in_store.to_bytes().len() - 1]), None);
+        }
         for other in [clustered, of_elf] {
             let without = &other.to_bytes()[..group.to_bytes().len()];
             assert_eq!(RowGroup::from_bytes(7, without), None);
@@ -432,7 +489,12 @@ mod tests {
             is_in_elf: false,
         };
         let in_elf = ColumnSummary { column: 4, is_in_elf: true, ..column };
-        let summary = GroupSummary { columns: vec![column, in_elf], block_keys: vec![key(b"a"), key(b"")] };
+        let name = ObjectName { identity: Identity(7 << 90), number: ObjectNumber::new(3, 9) };
+        let object = GroupObject { store: "file:///data".to_owned(), name, checksums: vec![17] };
+        let block_keys = vec![key(b"a"), key(b"")];
+        let summary = GroupSummary { columns: vec![column, in_elf], block_keys, object: Some(object) };
+        assert_eq!(GroupSummary::from_bytes(&summary.to_bytes()), Some(summary.clone()));
+        let summary = GroupSummary { object: None, ..summary };
         let bytes = summary.to_bytes();
         assert_eq!(GroupSummary::from_bytes(&bytes), Some(summary));
         let mut deleted = RowSet::new(9000);
@@ -465,6 +527,8 @@ mod tests {
         assert_eq!((scheme_of(&scheme), group_of(&scheme)), (0x01_0203, 0));
         let greatest = EntryKind::Elf { number: EntryKind::ELVES_MAX, piece: 254 }.key(77);
         assert!(elf_range(77).contains(&elf) && elf_range(77).contains(&greatest));
+        assert!(summary_range().contains(&EntryKind::Summary.key(1)) && !summary_range().contains(&scheme));
+        assert!(removed_range().contains(&EntryKind::Removed.key(1)) && !removed_range().contains(&page));
         assert!(greatest < page && !elf_range(77).contains(&page) && !elf_range(78).contains(&elf));
     }
 }

@@ -13,6 +13,7 @@
 //! - The delta store is the state that a table of layout `rows` has, with the same rows; it overrides the row
 //!   groups ([`crate::table::stored`]).
 //! - In the layout `elf` an Elf of each row group holds some columns in place of their pages ([`elf::rows`]).
+//! - The pages of a row group may be an object in an object store ([`objects`]).
 //! - Pages are cached in DRAM as they are stored ([`cache`]).
 
 pub(crate) mod cache;
@@ -31,6 +32,7 @@ pub(crate) mod integers;
 pub(crate) mod lifetime;
 pub(crate) mod merge;
 pub(crate) mod merger;
+pub(crate) mod objects;
 pub(crate) mod packing;
 pub(crate) mod page;
 pub(crate) mod pipeline;

@@ -2,6 +2,7 @@
 //!
 //! - The first look-up of a page by a scan goes to the cache, all others are answered here, until the last block of
 //!   its row group is read. Readers that need the same page wait for the one that loads it.
+//! - Of a row group in an object store the pages that are loaded ahead come by one request.
 //! - Row groups are loaded ahead ([`PipelineMeter::groups_ahead`]): of the next [`GROUPS_AHEAD`] the columns that
 //!   most row groups so far needed, so that storage is read while blocks are processed, as the model of
 //!   proportional caching has it.
@@ -12,14 +13,14 @@
 //! - The pipeline is reported to the cache while it runs, at most every [`REPORT_INTERVAL`], and at its end.
 
 use crate::columns::cache::PageCache;
-use crate::columns::cache::model::Pipeline;
+use crate::columns::cache::model::{Bandwidths, Pipeline};
 use crate::columns::cache::page_key::{ColumnKey, StoreNumber};
 use crate::columns::page::ColumnPage;
 use crate::columns::store::{ColumnStore, LoadedPage};
 use crate::error::Result;
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use entresol_transactions::Transaction;
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -37,6 +38,8 @@ pub(crate) struct PipelineMeter {
     store: StoreNumber,
     /// Cache that learns of the pipeline; none in time travel, which goes around it.
     cache: Option<Arc<PageCache>>,
+    /// True if its storage is an object store.
+    is_in_store: bool,
     /// Blocks of each row group, and those that are not read yet.
     blocks: Vec<u32>,
     blocks_left: Vec<AtomicU32>,
@@ -123,6 +126,7 @@ impl PipelineMeter {
         PipelineMeter {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
             store: columns.number(),
+            is_in_store: columns.object_store().is_some(),
             cache: tx.as_of().is_none().then(|| Arc::clone(cache)),
             blocks_left: blocks.iter().map(|blocks| AtomicU32::new(*blocks)).collect(),
             blocks,
@@ -161,15 +165,28 @@ impl PipelineMeter {
         }
     }
 
-    /// Loads a page ahead of its use, unless its row group was read meanwhile.
+    /// Loads pages ahead of their use, unless their row group was read meanwhile; those that a reader loads just
+    /// now are left to it. `load` gets the columns, in order.
     pub(crate) fn load_ahead(
         &self,
         group: usize,
-        column: u16,
-        load: impl FnOnce() -> Result<LoadedPage>,
+        columns: &[u16],
+        load: impl FnOnce(&[u16]) -> Result<Vec<LoadedPage>>,
     ) -> Result<()> {
-        let slot = self.slot(group, column);
-        slot.map_or(Ok(()), |slot| self.page_of_slot(&slot, (group, column), load).map(|_| ()))
+        let slots: Vec<(u16, Arc<Mutex<Slot>>)> =
+            columns.iter().filter_map(|column| Some((*column, self.slot(group, *column)?))).collect();
+        // Nobody waits here, so slots may be locked together.
+        let mut locked: Vec<(u16, MutexGuard<'_, Slot>)> =
+            slots.iter().filter_map(|(column, slot)| Some((*column, slot.try_lock()?))).collect();
+        locked.retain(|(_, slot)| matches!(**slot, Slot::Empty));
+        let columns: Vec<u16> = locked.iter().map(|(column, _)| *column).collect();
+        if columns.is_empty() {
+            return Ok(());
+        }
+        for ((column, mut slot), loaded) in locked.into_iter().zip(load(&columns)?) {
+            *slot = self.uses.lock().add(&loaded, (group, self.blocks[group]), column);
+        }
+        Ok(())
     }
 
     fn page_of_slot(
@@ -262,7 +279,13 @@ impl PipelineMeter {
         let column = |(column, uses): (&u16, &ColumnUses)| {
             (ColumnKey { store: self.store, column: *column }, uses.bytes as f64 * all / begun)
         };
-        Some(Pipeline { columns: uses.columns.iter().map(column).collect(), bytes_per_second })
+        let columns = uses.columns.iter().map(column).collect();
+        Some(Pipeline { columns, bytes_per_second, storage: self.object_bandwidth() })
+    }
+
+    /// Bandwidth of the object store that it reads; none of the pool, and before the first load.
+    fn object_bandwidth(&self) -> Option<f64> {
+        self.cache.as_ref().filter(|_| self.is_in_store)?.object_bandwidth()
     }
 
     fn report(&self, uses: &PageUses, is_ended: bool) {
@@ -283,6 +306,7 @@ impl PipelineMeter {
             (self.pipeline(&uses, false)?, cached, bytes)
         };
         let bandwidths = cache.bandwidths()?;
+        let bandwidths = Bandwidths { storage: pipeline.storage.unwrap_or(bandwidths.storage), ..bandwidths };
         let seconds =
             |proportion| bandwidths.seconds(pipeline.bytes(), proportion, pipeline.bytes_per_second);
         let blocks: u64 = self.blocks.iter().map(|blocks| u64::from(*blocks)).sum();

@@ -480,10 +480,20 @@ impl ColumnScan {
     /// the reader that needs the page.
     pub fn load_ahead(&self, tx: &Transaction, group: u32) -> Result<()> {
         let at = group as usize;
-        self.meter
-            .likely_columns(at)
-            .into_iter()
-            .try_for_each(|column| self.meter.load_ahead(at, column, || self.load_page(tx, at, column)))
+        let columns = self.meter.likely_columns(at);
+        if self.groups[at].summary.object.is_none() {
+            // A reader that needs one of them need not wait for all.
+            return columns.iter().try_for_each(|column| self.load_some_ahead(tx, at, &[*column]));
+        }
+        self.load_some_ahead(tx, at, &columns)
+    }
+
+    fn load_some_ahead(&self, tx: &Transaction, group: usize, columns: &[u16]) -> Result<()> {
+        self.meter.load_ahead(group, columns, |columns| {
+            let loaded = self.columns.load_pages(tx, self.groups[group].group.number, columns)?;
+            loaded.iter().for_each(|loaded| self.stats.note_page(loaded));
+            Ok(loaded)
+        })
     }
 
     /// Page of a row group out of the cache or the pool.

@@ -11,9 +11,10 @@ use crate::columns::elf::StoredElf;
 use crate::columns::elf::rows::RowsElf;
 use crate::columns::group::{
     ClusterRange, ColumnSummary, EntryKind, GROUP_ROWS, GroupSummary, RowGroup, RowSet, directory_range,
-    group_of,
+    group_of, store_code,
 };
 use crate::columns::lifetime::Lifetime;
+use crate::columns::objects::{ObjectStores, RemovedObject};
 use crate::columns::page::{BLOCK_ROWS, ColumnPage, encode_page};
 use crate::encoding::key;
 use crate::error::{Error, Result};
@@ -23,7 +24,7 @@ use arrow_schema::{FieldRef, SchemaRef};
 use entresol_structures::KeyBytes;
 use entresol_transactions::{State, StateContext, StateId, Transaction};
 use parking_lot::{Mutex, RwLock};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -91,6 +92,8 @@ pub(crate) struct ColumnStore {
     pub(super) next_elf: AtomicU32,
     /// Elf that holds the dimensions of new row groups, in the layout `elf`.
     pub(super) rows_elf: RwLock<Option<Arc<StoredElf>>>,
+    /// URL of the object store of new row groups; none: they are in the pool.
+    object_store: RwLock<Option<Arc<str>>>,
 }
 
 impl std::fmt::Debug for ColumnStore {
@@ -129,12 +132,15 @@ impl ColumnStore {
             elves: RwLock::new(Arc::default()),
             next_elf: AtomicU32::new(0),
             rows_elf: RwLock::default(),
+            object_store: RwLock::default(),
         })
     }
 
-    /// Bandwidths of storage and memory; none before the first load.
+    /// Bandwidths of its storage and of memory; none before the first load.
     pub(crate) fn bandwidths(&self) -> Option<Bandwidths> {
-        self.cache.bandwidths()
+        let bandwidths = self.cache.bandwidths()?;
+        let of_store = self.object_store().and_then(|_| self.cache.object_bandwidth());
+        Some(Bandwidths { storage: of_store.unwrap_or(bandwidths.storage), ..bandwidths })
     }
 
     /// Bytes of its column pages that are in DRAM.
@@ -158,6 +164,16 @@ impl ColumnStore {
         if tx.as_of().is_none() {
             self.cache.put(key, cached);
         }
+    }
+
+    /// Sets the object store of row groups that are written from now on.
+    pub(crate) fn set_object_store(&self, url: Option<&str>) {
+        *self.object_store.write() = url.map(Arc::from);
+    }
+
+    /// URL of the object store of new row groups; none: they are in the pool.
+    pub(crate) fn object_store(&self) -> Option<Arc<str>> {
+        self.object_store.read().clone()
     }
 
     /// Cache of the pages.
@@ -308,30 +324,51 @@ impl ColumnStore {
             self.put_cached(tx, cache_key, CachedObject::Page(Arc::clone(&page)));
             return Ok(LoadedPage { page, was_cached: false, waited: began.elapsed() });
         }
-        let key = EntryKind::Page { column }.key(group);
-        let load = || self.read_page(tx, &key);
-        let bytes_of = |read: &Result<Option<ColumnPage>>| {
-            read.as_ref().ok().and_then(Option::as_ref).map_or(0, |page| page.memory_bytes() as u64)
-        };
-        let (read, waited) = self.cache.loads().load(load, bytes_of);
-        let damaged = || self.damaged(group, &format!("the page of column {column} is damaged"));
-        let page = Arc::new(read?.ok_or_else(damaged)?);
-        self.put_cached(tx, cache_key, CachedObject::Page(Arc::clone(&page)));
-        Ok(LoadedPage { page, was_cached: false, waited })
+        let loaded = self.load_stored(tx, (group, &summary), &[column])?;
+        let missing = || self.damaged(group, &format!("the page of column {column} is missing"));
+        loaded.into_iter().next().ok_or_else(missing)
     }
 
-    /// Page under a key; none if there is none, or it is damaged. One that is on the disk only is read from there,
-    /// past the pool's own pages: it goes into the cache of column pages.
-    fn read_page(&self, tx: &Transaction, key: &[u8]) -> Result<Option<ColumnPage>> {
-        let direct = tx.read_in_place(&self.state, &[key], |pool, places| {
-            places
-                .first()
-                .map_or(Ok(None), |place| pool.read_direct(place.offset, place.bytes, ColumnPage::open))
-        });
-        if let Some(page) = direct?.transpose()?.flatten() {
-            return Ok(page);
+    /// Pages of columns of a row group that are neither in an Elf nor looked up in the cache, which gets them.
+    fn load_stored(
+        &self,
+        tx: &Transaction,
+        (group, summary): (u32, &GroupSummary),
+        columns: &[u16],
+    ) -> Result<Vec<LoadedPage>> {
+        let bytes_of = |read: &Result<Vec<ColumnPage>>| {
+            read.as_ref().map_or(0, |pages| pages.iter().map(|page| page.memory_bytes() as u64).sum())
+        };
+        let meter = self.cache.loads_of(summary.object.is_some());
+        let (read, waited) = meter.load(|| self.read_pages(tx, (group, summary), columns), bytes_of);
+        let load = |(page, column): (ColumnPage, &u16)| {
+            let (page, key) = (Arc::new(page), PageKey::of_page(self.number, *column, group));
+            self.put_cached(tx, key, CachedObject::Page(Arc::clone(&page)));
+            LoadedPage { page, was_cached: false, waited }
+        };
+        Ok(read?.into_iter().zip(columns).map(load).collect())
+    }
+
+    /// As [`ColumnStore::load_page`] for several columns, in their order: of a row group in an object store, those that are
+    /// not cached come by one request.
+    pub(crate) fn load_pages(
+        &self,
+        tx: &Transaction,
+        group: u32,
+        columns: &[u16],
+    ) -> Result<Vec<LoadedPage>> {
+        let summary = self.summary(tx, group)?;
+        let is_apart = |column: &u16| {
+            summary.column(*column).is_some_and(|known| !known.is_in_elf) && !self.has_cached(group, *column)
+        };
+        let apart: Vec<u16> = columns.iter().copied().filter(is_apart).collect();
+        if summary.object.is_none() || apart.len() < 2 {
+            return columns.iter().map(|column| self.load_page(tx, group, *column)).collect();
         }
-        Ok(tx.read(&self.state, key, ColumnPage::open)?.flatten())
+        let mut loaded: BTreeMap<u16, LoadedPage> =
+            apart.iter().copied().zip(self.load_stored(tx, (group, &summary), &apart)?).collect();
+        let of = |column: &u16| loaded.remove(column).map_or_else(|| self.load_page(tx, group, *column), Ok);
+        columns.iter().map(of).collect()
     }
 
     /// Deleted rows of a row group; none if there are none.
@@ -407,10 +444,18 @@ impl ColumnStore {
         let mut next = self.next_group.lock();
         let number = match *next {
             Some(number) => number,
-            None => self.state.last_key()?.map_or(1, |key| group_of(&key) + 1),
+            None => self.first_number()?,
         };
         *next = Some(number + 1);
         Ok(number)
+    }
+
+    /// Number behind those of all row groups.
+    fn first_number(&self) -> Result<u32> {
+        let last = self.state.last_key()?.map_or(0, |key| group_of(&key));
+        // The last key may be that of a removed one.
+        let groups = self.groups(&*self.begin()?)?;
+        Ok(groups.iter().map(|group| group.number).fold(last, u32::max) + 1)
     }
 
     /// Writes rows as a row group, or as several if one could not hold them: arrays of all columns, one after
@@ -459,9 +504,9 @@ impl ColumnStore {
         GroupKeys { block_keys, first, last, cluster }: GroupKeys,
     ) -> Result<u32> {
         let number = self.next_number()?;
-        let mut summary = GroupSummary { columns: Vec::new(), block_keys };
+        let mut summary = GroupSummary { columns: Vec::new(), block_keys, object: None };
         let has_elves = !self.elves().is_empty();
-        let mut opened = Vec::new();
+        let (mut opened, mut apart) = (Vec::new(), Vec::new());
         for (at, encoded) in pages.iter().enumerate() {
             let page = ColumnPage::open(encoded);
             let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
@@ -469,12 +514,13 @@ impl ColumnStore {
             let is_in_elf = elf.is_some_and(|elf| elf.dimensions.contains(&id));
             summary.columns.push(ColumnSummary { is_in_elf, ..ColumnSummary::of(id, &page, encoded.len()) });
             if !is_in_elf {
-                tx.write(&self.state, &EntryKind::Page { column: id }.key(number), Some(encoded))?;
+                apart.push((id, &encoded[..]));
             }
             if has_elves {
                 opened.push((id, page));
             }
         }
+        let store = self.write_pages(tx, (number, &mut summary), &apart)?;
         self.write_elves(tx, number, &opened)?;
         elf.map_or(Ok(()), |elf| self.write_rows_elf(tx, number, elf))?;
         let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
@@ -482,10 +528,31 @@ impl ColumnStore {
         assert!(first <= last && rows > 0, "a row group has rows, in key order");
         let dimensions = elf.map_or_else(Vec::new, |elf| elf.dimensions.clone());
         let rows = rows as u32;
-        let group = RowGroup { number, rows, deleted: 0, bytes, first, last, cluster, dimensions };
+        let group = RowGroup { number, rows, deleted: 0, bytes, first, last, cluster, dimensions, store };
         tx.write(&self.state, &EntryKind::Summary.key(number), Some(&summary.to_bytes()))?;
         tx.write(&self.state, &EntryKind::Directory.key(number), Some(&group.to_bytes()))?;
         Ok(number)
+    }
+
+    /// Writes pages, by column id, as an object if the table has an object store, else beside their summary. Returns the
+    /// code of the store.
+    fn write_pages(
+        &self,
+        tx: &Transaction,
+        (group, summary): (u32, &mut GroupSummary),
+        pages: &[(u16, &[u8])],
+    ) -> Result<u32> {
+        let Some(url) = self.object_store() else {
+            for (column, page) in pages {
+                tx.write(&self.state, &EntryKind::Page { column: *column }.key(group), Some(page))?;
+            }
+            return Ok(0);
+        };
+        if !pages.is_empty() {
+            let bytes: Vec<&[u8]> = pages.iter().map(|(_, page)| *page).collect();
+            summary.object = Some(self.cache.objects().write((tx, &self.state, group), &url, &bytes)?);
+        }
+        Ok(store_code(&url))
     }
 
     /// Writes the deleted rows of a row group.
@@ -500,7 +567,13 @@ impl ColumnStore {
     pub(crate) fn remove_group(&self, tx: &Transaction, group: &RowGroup) -> Result<()> {
         let number = group.number;
         let summary = self.summary(tx, number)?;
-        for column in summary.columns.iter().filter(|column| !column.is_in_elf) {
+        if let Some(object) = &summary.object {
+            let removed = RemovedObject { store: object.store.clone(), name: object.name };
+            tx.write(&self.state, &EntryKind::Removed.key(number), Some(&removed.to_bytes()))?;
+            tx.hold(ObjectStores::removal_mark(self.cache.objects()));
+        }
+        let beside = summary.columns.iter().filter(|column| !column.is_in_elf && summary.object.is_none());
+        for column in beside {
             tx.write(&self.state, &EntryKind::Page { column: column.column }.key(number), None)?;
         }
         self.remove_elves(tx, number, &BTreeSet::new())?;

@@ -11,6 +11,7 @@
 //! The format in the catalog is described at [`TableDefinition::to_bytes`]; it has at most
 //! [`DEFINITION_BYTES_MAX`].
 
+use crate::columns::objects::location::StoreLocation;
 use crate::error::{Error, Result};
 use crate::index::key_width;
 use crate::schema::clustering::ClusteringDefinition;
@@ -105,6 +106,8 @@ pub struct TableDefinition {
     pub structure_reason: Option<String>,
     /// Version slots of its rows; `None`: as many as the database's. It never changes.
     pub version_slots: Option<u8>,
+    /// URL of the object store that has the pages of its row groups; `None`: the pool has them.
+    pub object_store: Option<String>,
     /// True if the owner may put several rows into one value, a page. Their first key column takes eight bytes.
     pub pages: bool,
 }
@@ -212,6 +215,7 @@ impl TableDefinition {
             node_bytes: None,
             structure_reason: None,
             version_slots: None,
+            object_store: None,
             pages: false,
         }
     }
@@ -269,6 +273,7 @@ impl TableDefinition {
         self.indexes.iter().try_for_each(|index| self.check_index(table, index))?;
         elf::check(table, &self.elves, &self.schema)?;
         self.check_layout(table)?;
+        self.check_object_store(table)?;
         self.check_pages(table)?;
         self.check_structure(table)?;
         self.check_primary(table)
@@ -296,6 +301,16 @@ impl TableDefinition {
                 Err(invalid(format!("table {table} of layout '{}' {has} cluster_by", layout.name())))
             }
         }
+    }
+
+    /// Validates that the URL of an object store is one, and that there are row groups to go there.
+    fn check_object_store(&self, table: &str) -> Result<()> {
+        let Some(url) = &self.object_store else { return Ok(()) };
+        if self.layout_of_row_groups().is_none() {
+            return Err(Error::ObjectStoreOfRows { table: table.to_owned() });
+        }
+        let parsed = StoreLocation::parse(url);
+        parsed.map(drop).map_err(|reason| Error::ObjectStoreUrl { url: url.clone(), reason })
     }
 
     /// Clustering of a table that has the layout `clustered`.

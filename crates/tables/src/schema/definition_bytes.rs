@@ -31,7 +31,8 @@ const SECTION_PAGES: u8 = 16;
 const SECTION_STRUCTURE_REASON: u8 = 17;
 const SECTION_NODE_BYTES: u8 = 18;
 const SECTION_ELF_LAYOUT: u8 = 19;
-const SECTIONS: usize = SECTION_ELF_LAYOUT as usize + 1;
+const SECTION_OBJECT_STORE: u8 = 20;
+const SECTIONS: usize = SECTION_OBJECT_STORE as usize + 1;
 
 /// Content of the section of a layout that follows the workload, and of that of pages.
 const AUTO_LAYOUT: u8 = 1;
@@ -75,6 +76,7 @@ impl TableDefinition {
     /// | 17 | reason of the structure |
     /// | 18 | bytes of nodes (2; 0: as many as the structure takes) of the rows' index and of each index; absent: all take them |
     /// | 19 | Elf of the layout `elf`, as one of 11; absent: it is the default |
+    /// | 20 | URL of the object store; absent: row groups are in the pool |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -149,6 +151,11 @@ impl TableDefinition {
         if let Some(slots) = self.version_slots {
             section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
         }
+        section(
+            &mut bytes,
+            SECTION_OBJECT_STORE,
+            self.object_store.as_deref().unwrap_or_default().as_bytes(),
+        );
         if self.pages {
             section(&mut bytes, SECTION_PAGES, &[PAGES]);
         }
@@ -357,6 +364,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     if let Some(part) = part(SECTION_ELF_LAYOUT) {
         definition.elf_layout = ElfLayout::from_bytes(part)?;
     }
+    if let Some(url) = part(SECTION_OBJECT_STORE) {
+        definition.object_store = Some(std::str::from_utf8(url).ok()?.to_owned());
+    }
     definition.pages = read_flag(part(SECTION_PAGES), PAGES)?;
     definition.auto_layout = read_flag(part(SECTION_AUTO_LAYOUT), AUTO_LAYOUT)?;
     definition.elves = elf::from_bytes(part(SECTION_ELVES).unwrap_or_default())?;
@@ -423,6 +433,7 @@ mod tests {
         let mut definition = definition();
         (definition.indexes, definition.changes) = (Vec::new(), None);
         (definition.layout, definition.auto_layout) = (TableLayout::Columns, true);
+        definition.object_store = Some("file:///data/objects".into());
         let policy = "levels:2+lla".parse().unwrap();
         let lists = ElfCaching::Lists { policy, percent: 3, mono_lists: true };
         definition.elves = vec![
@@ -469,6 +480,7 @@ mod tests {
         assert!(broken(|d| d.elves[1].columns = (0..65).collect()).contains("1 to 64 columns, not 65"));
         assert!(broken(|d| d.elves[1].number = 7).contains("index f: another one has its number"));
         assert!(broken(|d| d.elves[1].name = "e".into()).contains("\"e\""));
+        assert!(broken(|d| d.object_store = Some("ftp://x".into())).contains("no store for \"ftp\""));
         assert!(broken(|d| d.layout = TableLayout::Rows).contains("USING btree"));
         assert!(broken(|d| d.elf_layout.dimensions = vec![0]).contains("of layout 'columns' has elf_by"));
         let of_elf = |dimensions: Vec<usize>| {

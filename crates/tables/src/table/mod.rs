@@ -116,6 +116,7 @@ impl Table {
             columns.set_elves(elves.collect());
             columns.set_rows_elf(self.definition.rows_elf().map(|elf| StoredElf::of(&self.schema, &elf)));
             columns.set_clustering(self.definition.clustered_by());
+            columns.set_object_store(self.definition.object_store.as_deref());
         }
     }
 

@@ -43,8 +43,8 @@ use crate::reclamation::vacuum::DroppedState;
 use crate::recovery::opened_states::{OpenedStates, open_states};
 use crate::recovery::opening::{OpeningProgress, OpeningThreads};
 use crate::recovery::{self, RecoveryReport};
-use crate::transaction::Transaction;
 use crate::transaction::maintenance::Maintenance;
+use crate::transaction::{SnapshotMark, Transaction};
 use crate::visibility::active::ActiveTransactions;
 use crate::visibility::snapshot::{Class, Snapshot};
 use crate::{Error, GroupId, Result, StateId, Tier, Timestamp};
@@ -459,6 +459,12 @@ impl StateContext {
     /// each open transaction.
     pub fn is_seen_by_all(&self, timestamp: Timestamp) -> bool {
         self.active.snapshots().all_see(timestamp)
+    }
+
+    /// Returns true if every transaction, now or later, sees all commits that a snapshot sees. Cost: as of
+    /// [`StateContext::is_seen_by_all`].
+    pub fn all_see_all_of(&self, snapshot: &SnapshotMark) -> bool {
+        self.active.snapshots().all_see_all_of(snapshot.snapshot())
     }
 
     /// The newest commit of the group (0: none); it may still be waiting for durability.

@@ -180,7 +180,7 @@ impl State {
     }
 
     /// Holder of the state, for errors.
-    pub(crate) fn holder(&self) -> String {
+    pub fn holder(&self) -> String {
         self.holder.get().cloned().unwrap_or_else(|| self.id.to_string())
     }
 

@@ -68,9 +68,17 @@ struct PendingWrites {
     votes: BTreeMap<StateId, Vote>,
     /// Cancellation of the statement that runs.
     cancellation: Option<Arc<Cancellation>>,
+    /// What is held until the writes are committed or discarded; see [`Transaction::hold`].
+    held: Vec<Arc<dyn Send + Sync>>,
 }
 
 impl PendingWrites {
+    /// Discards the writes, and what was held with them.
+    fn discard(&mut self) {
+        self.writes.clear();
+        self.held.clear();
+    }
+
     /// Returns an error if the statement that runs is stopped.
     fn check_running(&self) -> Result<()> {
         self.cancellation.as_ref().map_or(Ok(()), |statement| statement.check())
@@ -120,6 +128,12 @@ pub struct Transaction {
 /// Snapshot of a transaction; see [`Transaction::sees_all_of`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SnapshotMark(Snapshot);
+
+impl SnapshotMark {
+    pub(crate) fn snapshot(self) -> Snapshot {
+        self.0
+    }
+}
 
 impl Transaction {
     pub(crate) fn new(
@@ -334,6 +348,12 @@ impl Transaction {
     /// Sets the cancellation of the statement that runs from now on: of its writes, and its commit.
     pub fn set_cancellation(&self, statement: Arc<Cancellation>) {
         self.pending.write().cancellation = Some(statement);
+    }
+
+    /// Holds something until the writes of this and all later statements are committed or discarded, and no longer
+    /// than they: its last reference is gone once nothing of the transaction can be published any more.
+    pub fn hold(&self, held: Arc<dyn Send + Sync>) {
+        self.pending.write().held.push(held);
     }
 
     /// Returns an error if the statement that runs is stopped; for loops that do not write.
@@ -582,7 +602,7 @@ impl Transaction {
         let result = match (stopped, aborted, &load) {
             (Some(stopped), ..) => {
                 self.finish();
-                pending.writes.clear();
+                pending.discard();
                 return Err(stopped);
             }
             (None, Some(state), _) => Err(Error::VotedAbort(state)),
@@ -616,6 +636,7 @@ impl Transaction {
         };
         drop(load);
         self.finish();
+        pending.held.clear();
         if let Some(statement) = cancellation {
             // A commit that may be there after all cannot be stopped any more.
             statement.end_definite(matches!(result, Ok(_) | Err(Error::OutcomeUnknown { .. })));
@@ -627,7 +648,7 @@ impl Transaction {
                 self.context.tidy(commit.keys);
             }
             Ok(_) => (),
-            Err(_) => pending.writes.clear(),
+            Err(_) => pending.discard(),
         }
         result
     }
@@ -655,7 +676,7 @@ impl Transaction {
         let mut pending = self.pending.write();
         if self.is_open() {
             self.finish();
-            pending.writes.clear();
+            pending.discard();
         }
     }
 
@@ -667,7 +688,7 @@ impl Transaction {
         if open {
             self.expired.store(true, Ordering::Release);
             self.finish();
-            pending.writes.clear();
+            pending.discard();
         }
         open
     }

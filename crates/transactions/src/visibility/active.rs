@@ -126,6 +126,11 @@ impl Snapshots {
     pub(crate) fn all_see(&self, timestamp: Timestamp) -> bool {
         self.horizon.sees(timestamp) && self.active.iter().all(|snapshot| snapshot.sees(timestamp))
     }
+
+    /// Tells whether every transaction, now or later, sees all commits that a snapshot sees.
+    pub(crate) fn all_see_all_of(&self, other: Snapshot) -> bool {
+        self.horizon.sees_all_of(other) && self.active.iter().all(|snapshot| snapshot.sees_all_of(other))
+    }
 }
 
 impl ActiveTransactions {

@@ -132,7 +132,8 @@ impl Cache {
             let bytes = self.setting.page_bytes(*column) * u64::from(self.setting.groups);
             (ColumnKey { store: STORE, column: *column }, bytes as f64)
         };
-        let pipeline = Pipeline { columns: query.columns.iter().map(column).collect(), bytes_per_second };
+        let pipeline =
+            Pipeline { columns: query.columns.iter().map(column).collect(), bytes_per_second, storage: None };
         self.advisor.observe(number, pipeline);
         let Some(workload) = self.advisor.workload(self.setting.bandwidths) else { return };
         if let Some(shares) = advise_after(&workload, &self.shares, self.budget_bytes, goal) {
@@ -147,7 +148,8 @@ fn pipeline(setting: Setting, query: &Query) -> Pipeline {
     let column = |column: &u16| {
         (ColumnKey { store: STORE, column: *column }, setting.column_bytes[usize::from(*column)])
     };
-    Pipeline { columns: query.columns.iter().map(column).collect(), bytes_per_second: query.bytes_per_second }
+    let columns = query.columns.iter().map(column).collect();
+    Pipeline { columns, bytes_per_second: query.bytes_per_second, storage: None }
 }
 
 /// Least time of queries by equation (1), if all of them were known and the cache had its shares from the beginning.

@@ -149,6 +149,7 @@ fn table_options(table: &Table) -> Option<Vec<String>> {
     if table.definition().structure_reason.is_some() {
         options.push("structure=auto".to_owned());
     }
+    options.extend(table.object_store().map(|url| format!("object_store={url}")));
     options.extend(table.definition().node_bytes.map(|bytes| format!("node_bytes={bytes}")));
     (!options.is_empty()).then_some(options)
 }

@@ -2,7 +2,7 @@
 //!
 //! | table | rows |
 //! | --- | --- |
-//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`, `node_bytes`, `elf_by`; one per table |
+//! | `entresol.tables` | `name`, `key_columns`, `hidden_key`, `columns`, `state`, `state_group`, `placement`, `layout`, `cluster_by`, `layout_choice`, `structure`, `protocol`, `hot_bytes`, `structure_choice`, `structure_reason`, `node_bytes`, `elf_by`, `object_store`; one per table |
 //! | `entresol.advice` | `table`, `rank`, `statement`, `gain`, `before_ms`, `after_ms`, `why`; one per proposal, and per decision about a layout `auto` |
 //! | `entresol.cache` | `table`, `column`, `pages`, `bytes`, `target_share`, `hits`, `misses`, `expected_gain_ms`, `lists`, `levels`: pages of tables with row groups that are in DRAM; one per column that was read, and per Elf index that was searched, with the lists of each dimension where lists are cached |
 //! | `entresol.memory` | `consumer`, `used_bytes`, `peak_bytes`, `elastic`, `max_bytes`; one per consumer of the memory budget |
@@ -186,7 +186,7 @@ fn placement(catalog: &Catalog) -> DFResult<RecordBatch> {
 }
 
 fn pool(catalog: &Catalog) -> DFResult<RecordBatch> {
-    let stats = catalog.context().pool().stats();
+    let (stats, objects) = (catalog.context().pool().stats(), catalog.object_store_stats());
     let counters = [
         ("pool_bytes", stats.pool_bytes),
         ("allocated_bytes", stats.allocated_bytes),
@@ -200,6 +200,13 @@ fn pool(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("replayed_bytes", stats.replayed_bytes),
         ("direct_reads", stats.direct_reads),
         ("direct_read_bytes", stats.direct_read_bytes),
+        ("object_reads", objects.reads),
+        ("object_read_bytes", objects.read_bytes),
+        ("object_writes", objects.writes),
+        ("object_written_bytes", objects.written_bytes),
+        ("object_lists", objects.lists),
+        ("object_deletes", objects.deletes),
+        ("object_failures", objects.failures),
     ];
     let columns: [(&str, ArrayRef); 2] = [
         ("counter", Arc::new(StringArray::from_iter_values(counters.map(|(name, _)| name)))),
@@ -229,7 +236,7 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
     let reason = |table: &Table| table.definition().structure_reason.clone().unwrap_or_default();
     let node_bytes = tables.iter().map(|table| table.definition().node_bytes.map(i32::from));
     let elf_by = |table: &Table| table.definition().elf_layout.elf_by(table.schema()).unwrap_or_default();
-    let columns: [(&str, ArrayRef); 17] = [
+    let columns: [(&str, ArrayRef); 18] = [
         ("name", text(&|table| table.name().to_owned())),
         ("key_columns", text(&|table| table.schema().key_names().collect::<Vec<_>>().join(", "))),
         ("hidden_key", Arc::new(hidden)),
@@ -247,6 +254,7 @@ fn tables(catalog: &Catalog) -> DFResult<RecordBatch> {
         ("structure_reason", text(&reason)),
         ("node_bytes", Arc::new(Int32Array::from_iter(node_bytes))),
         ("elf_by", text(&elf_by)),
+        ("object_store", text(&|table| table.object_store().unwrap_or_default().to_owned())),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }

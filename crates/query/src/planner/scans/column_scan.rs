@@ -278,6 +278,9 @@ impl DisplayAs for EntresolColumnScan {
                     let elf_by = elf_by.map_or("chosen".to_owned(), |names| format!("[{names}]"));
                     write!(f, ", elf_by={elf_by}")?;
                 }
+                if let Some(url) = self.table.object_store() {
+                    write!(f, ", object_store={url}")?;
+                }
                 self.iterator.map_or(Ok(()), |iterator| write!(f, ", {iterator}"))?;
                 if !self.dynamic.is_empty() {
                     write!(f, ", dynamic={}", self.dynamic.len())?;

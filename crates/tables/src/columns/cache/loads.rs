@@ -74,23 +74,25 @@ impl LoadMeter {
         (loaded, ended.saturating_duration_since(began))
     }
 
-    /// Bandwidths; none before the first load. Memory is at least as fast as storage.
-    pub(super) fn bandwidths(&self, sample: &[CachedObject]) -> Option<Bandwidths> {
-        let storage = {
-            let loads = self.loads.lock();
-            let seconds = loads.busy.as_secs_f64();
-            (loads.bytes > 0 && seconds > 0.0).then_some(loads.bytes as f64 / seconds)?
-        };
-        let began = Instant::now();
-        let bytes = sample.iter().map(|cached| match cached {
-            CachedObject::Page(page) => page.read_through(),
-            CachedObject::Summary(_)
-            | CachedObject::ElfHead(_)
-            | CachedObject::Elf(_)
-            | CachedObject::ElfLists(_) => 0,
-        });
-        let (bytes, seconds) = (bytes.sum::<usize>(), began.elapsed().as_secs_f64());
-        let memory = if bytes > 0 && seconds > 0.0 { bytes as f64 / seconds } else { storage };
-        Some(Bandwidths { storage, memory: memory.max(storage) })
+    /// Bandwidth of loads in bytes per second; none before the first one.
+    pub(super) fn storage(&self) -> Option<f64> {
+        let loads = self.loads.lock();
+        let seconds = loads.busy.as_secs_f64();
+        (loads.bytes > 0 && seconds > 0.0).then_some(loads.bytes as f64 / seconds)
     }
+}
+
+/// Bandwidths with that of storage. Memory is at least as fast.
+pub(super) fn bandwidths(storage: f64, sample: &[CachedObject]) -> Bandwidths {
+    let began = Instant::now();
+    let bytes = sample.iter().map(|cached| match cached {
+        CachedObject::Page(page) => page.read_through(),
+        CachedObject::Summary(_)
+        | CachedObject::ElfHead(_)
+        | CachedObject::Elf(_)
+        | CachedObject::ElfLists(_) => 0,
+    });
+    let (bytes, seconds) = (bytes.sum::<usize>(), began.elapsed().as_secs_f64());
+    let memory = if bytes > 0 && seconds > 0.0 { bytes as f64 / seconds } else { storage };
+    Bandwidths { storage, memory: memory.max(storage) }
 }

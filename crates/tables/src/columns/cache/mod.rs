@@ -30,6 +30,7 @@ mod two_queues;
 use crate::columns::elf::ElfHead;
 use crate::columns::elf::lists::ElfLists;
 use crate::columns::group::GroupSummary;
+use crate::columns::objects::ObjectStores;
 use crate::columns::page::ColumnPage;
 use advisor::ShareAdvisor;
 use entresol_memory::Env;
@@ -122,6 +123,9 @@ pub(crate) struct PageCache {
     pages: Mutex<Pages>,
     advisor: Mutex<ShareAdvisor>,
     loads: LoadMeter,
+    /// Object stores of row groups, and the meter of loads from them.
+    objects: Arc<ObjectStores>,
+    object_loads: LoadMeter,
     tuner: Tuner,
     budget: Option<Arc<MemoryBudget>>,
     /// Limit that the user set.
@@ -152,6 +156,8 @@ impl PageCache {
             pages: Mutex::new(pages),
             advisor: Mutex::default(),
             loads: LoadMeter::default(),
+            objects: Arc::default(),
+            object_loads: LoadMeter::default(),
             tuner: Tuner::new(env.filter(|env| !env.is_simulated())),
             budget: budget.cloned(),
             limit_bytes: AtomicU64::new(u64::MAX),
@@ -209,6 +215,21 @@ impl PageCache {
         &self.loads
     }
 
+    /// Meter of loads from object stores, or of those from the pool.
+    pub(crate) fn loads_of(&self, is_in_store: bool) -> &LoadMeter {
+        if is_in_store { &self.object_loads } else { &self.loads }
+    }
+
+    /// Object stores of row groups.
+    pub(crate) fn objects(&self) -> &Arc<ObjectStores> {
+        &self.objects
+    }
+
+    /// Bandwidth of loads from object stores, in bytes per second; none before the first one.
+    pub(crate) fn object_bandwidth(&self) -> Option<f64> {
+        self.object_loads.storage()
+    }
+
     /// Returns true if there is an object with this key. It does not count as a use.
     pub(crate) fn contains(&self, key: &PageKey) -> bool {
         self.pages.lock().frames.contains(key)
@@ -253,7 +274,8 @@ impl PageCache {
     pub(crate) fn bandwidths(&self) -> Option<Bandwidths> {
         let sample: Vec<CachedObject> =
             self.pages.lock().frames.values().take(loads::SAMPLE_PAGES).cloned().collect();
-        self.loads.bandwidths(&sample)
+        let storage = self.loads.storage().or_else(|| self.object_loads.storage())?;
+        Some(loads::bandwidths(storage, &sample))
     }
 
     /// Gives columns the shares that suit the last pipelines.

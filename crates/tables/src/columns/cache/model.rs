@@ -39,6 +39,8 @@ pub struct Pipeline {
     pub columns: Vec<(ColumnKey, f64)>,
     /// Bytes per second that it processes when all its input is in memory (`P`).
     pub bytes_per_second: f64,
+    /// Bytes per second of the storage that it reads, if that is another one than most pipelines read.
+    pub storage: Option<f64>,
 }
 
 impl Pipeline {
@@ -146,6 +148,7 @@ impl Workload {
     /// Lines of equation (1) for some columns of a pipeline together.
     fn lines(&self, pipeline: &Pipeline, columns: &[(usize, f64)]) -> Vec<Line> {
         let Bandwidths { storage, memory } = self.bandwidths;
+        let storage = pipeline.storage.unwrap_or(storage);
         let bytes: f64 = columns.iter().map(|(_, bytes)| bytes).sum();
         let slopes = |of_byte: f64| columns.iter().map(|(at, bytes)| (*at, of_byte * bytes)).collect();
         vec![

@@ -22,7 +22,7 @@ fn column(column: u16) -> ColumnKey {
 
 fn summary(keys: usize) -> CachedObject {
     let block_keys = vec![entresol_structures::KeyBytes::new(); keys];
-    CachedObject::Summary(Arc::new(GroupSummary { columns: Vec::new(), block_keys }))
+    CachedObject::Summary(Arc::new(GroupSummary { columns: Vec::new(), block_keys, object: None }))
 }
 
 /// Cached object under the key of a page, of a few hundred bytes.
@@ -302,7 +302,7 @@ fn columns_have_their_shares_and_the_free_list_goes_first() {
 
 fn pipeline(columns: &[(u16, f64)], bytes_per_second: f64) -> Pipeline {
     let columns = columns.iter().map(|(id, bytes)| (column(*id), *bytes)).collect();
-    Pipeline { columns, bytes_per_second }
+    Pipeline { columns, bytes_per_second, storage: None }
 }
 
 fn workload(pipelines: Vec<Pipeline>, storage: f64, memory: f64, division: Division) -> Workload {

@@ -21,7 +21,7 @@
 use crate::columns::elf::codes::NULL_CODE;
 use crate::columns::elf::storage::damaged;
 use crate::columns::elf::{CodedColumn, ElfHead, StoredElf, build_coded};
-use crate::columns::group::{ColumnSummary, GroupSummary, RowGroup, SummaryKind};
+use crate::columns::group::{ColumnSummary, GroupSummary, RowGroup, SummaryKind, store_code};
 use crate::columns::page::{ColumnPage, PageKind, encode_values};
 use crate::columns::store::{ColumnStore, PAGE_BYTES_MAX, column_id};
 use crate::error::{Error, Result};
@@ -104,6 +104,9 @@ impl ColumnStore {
 
     /// Tells whether a row group in key order has its columns where the layout wants them: in an Elf or in pages.
     pub(crate) fn has_form(&self, group: &RowGroup, elf: Option<&StoredElf>) -> bool {
+        if group.store != self.object_store().map_or(0, |url| store_code(&url)) {
+            return false;
+        }
         match elf {
             None => group.dimensions.is_empty(),
             Some(elf) if elf.order == DimensionOrder::Auto => !group.dimensions.is_empty(),
