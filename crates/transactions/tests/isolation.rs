@@ -474,3 +474,39 @@ fn writers_that_were_cut_off_conflict_and_later_ones_do_not() {
         commit(&elsewhere).unwrap();
     }
 }
+
+#[test]
+fn what_a_transaction_holds_is_released_with_its_writes() {
+    let bench = bench(Protocol::MvccInPlace);
+    let context = &bench.context;
+    let held = |tx: &Transaction| {
+        let held: Arc<dyn Send + Sync> = Arc::new(7);
+        tx.hold(Arc::clone(&held));
+        Arc::downgrade(&held)
+    };
+    let begin = || bench.begin(Isolation::ReadCommitted);
+    let first = begin();
+    let of_first = held(&first);
+    bench.put(&first, 1, 11);
+    let next = first.next_statement().unwrap();
+    drop(first);
+    let before = begin();
+    let mark = before.snapshot_mark();
+    assert_eq!(of_first.strong_count(), 1, "the writes are those of the next statement");
+    next.commit(Durability::None).unwrap();
+    assert_eq!(of_first.strong_count(), 0, "a commit");
+    let after = begin();
+    assert!(context.all_see_all_of(&mark) && !context.all_see_all_of(&after.snapshot_mark()));
+    drop(before);
+    assert!(context.all_see_all_of(&after.snapshot_mark()));
+    let of_after = held(&after);
+    after.abort();
+    assert_eq!(of_after.strong_count(), 0, "an abort");
+    let (one, other) = (begin(), begin());
+    bench.put(&one, 2, 21);
+    bench.put(&other, 2, 22);
+    let of_other = held(&other);
+    one.commit(Durability::None).unwrap();
+    other.commit(Durability::None).unwrap_err();
+    assert_eq!(of_other.strong_count(), 0, "a conflict");
+}

@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 /// Between two lines of the log.
 const LOG_EVERY: Duration = Duration::from_secs(5);
 
+/// Reclaimed keys, merges of each table, and objects that were collected, or the error of a store.
+type VacuumResult = (VacuumStats, Vec<MergeStats>, entresol_tables::Result<CollectedObjects>);
+
 /// Stops the work of a statement whose future was dropped.
 struct GivenUp(Arc<AtomicBool>);
 
@@ -51,7 +54,7 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
     let progress = Arc::new(VacuumProgress::default());
     session.snapshots.show_vacuum(&progress);
     let analyzed = if vacuum.analyze { tables.clone() } else { Vec::new() };
-    let (stats, merges) = blocking(move || -> Result<(VacuumStats, Vec<MergeStats>)> {
+    let (stats, merges, collected) = blocking(move || -> Result<VacuumResult> {
         // First: what a merge leaves behind is dead.
         let merge = |table: &Arc<Table>| {
             progress.note(|step| step.state = Some(table.state().id()));
@@ -59,10 +62,7 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
         };
         let merges = merged_tables.iter().map(merge).collect::<Result<_>>()?;
         let stats = work(&catalog, &vacuumed, &stop, &progress)?;
-        let objects = catalog.collect_objects()?;
-        if objects != CollectedObjects::default() {
-            tracing::info!(?objects, "objects of removed row groups were collected");
-        }
+        let collected = catalog.collect_objects();
         if full {
             progress.note(|step| step.phase = VacuumPhase::Truncating);
             let context = catalog.context();
@@ -71,10 +71,13 @@ pub(crate) async fn run(session: &SessionCore, vacuum: &Vacuum) -> Result<Statem
                 pool.return_space().map_err(entresol_tables::Error::from)?;
             }
         }
-        Ok((stats, merges))
+        Ok((stats, merges, collected))
     })
     .await??;
-    tracing::info!(?stats, "VACUUM completed");
+    tracing::info!(?stats, ?collected, "VACUUM completed");
+    if let Err(error) = collected {
+        session.notice(format!("objects of removed row groups stay: {error}"));
+    }
     for option in &vacuum.without_effect {
         session.notice(format!("VACUUM option {} has no effect", option.to_uppercase()));
     }

@@ -13,6 +13,7 @@ mod loads;
 mod lookup_joins;
 mod merge;
 mod names;
+mod object_stores;
 mod placement;
 mod prepared;
 mod privileges;

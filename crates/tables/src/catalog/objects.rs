@@ -11,12 +11,12 @@
 //! - While rows of the catalog are damaged no store is swept: an unknown object may be that of a damaged table.
 //! - A store that fails ends the round; the next one takes up all that is left. Deleting an object twice does no harm.
 
-use super::relations::{CatalogRow, KEY_MARK, body_of, row_of};
 use super::{Catalog, Verify};
+use super::relations::{CatalogRow, KEY_MARK, body_of, row_of};
 use crate::background::BackgroundThread;
 use crate::columns::group::{EntryKind, GroupSummary, group_of, removed_range, summary_range};
 use crate::columns::objects::name::{ObjectName, ObjectNumber};
-use crate::columns::objects::owner::{HOLDS, OwnerRecord};
+use crate::columns::objects::owner::OwnerRecord;
 use crate::columns::objects::{DroppedObjects, ObjectStoreStats, ObjectStores, RemovedObject, Unpublished};
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
@@ -33,6 +33,8 @@ use std::time::{Duration, Instant};
 /// Interval of rounds, and that behind one that had to leave objects, or failed.
 const INTERVAL: Duration = Duration::from_secs(1);
 const LATER: Duration = Duration::from_secs(10);
+/// Longest interval behind rounds that failed, one after another.
+const LATEST: Duration = Duration::from_secs(300);
 
 /// Key of a row of the catalog beside those of relations.
 pub(crate) fn key_with_mark(name: &str) -> Vec<u8> {
@@ -77,7 +79,7 @@ impl ObjectCollector {
 }
 
 fn run(catalog: &Weak<Catalog>, stop: &AtomicBool) {
-    let mut next = Instant::now();
+    let (mut next, mut failures) = (Instant::now(), 0);
     while !stop.load(Ordering::Acquire) {
         std::thread::park_timeout(INTERVAL.min(next.saturating_duration_since(Instant::now())));
         if Instant::now() < next {
@@ -85,13 +87,15 @@ fn run(catalog: &Weak<Catalog>, stop: &AtomicBool) {
         }
         let Some(catalog) = catalog.upgrade() else { return };
         let is_swept = catalog.objects().is_swept.load(Ordering::Relaxed);
-        let rest = match catalog.collect(!is_swept, &|| stopped(stop)) {
+        let collected = catalog.collect(!is_swept, &|| stopped(stop));
+        failures = if collected.is_err() { failures + 1 } else { 0 };
+        let rest = match collected {
             Ok(CollectedObjects { left: 0, .. }) => INTERVAL,
             Ok(_) => LATER,
             Err(_) if stop.load(Ordering::Acquire) => return,
             Err(error) => {
                 tracing::warn!(%error, "could not delete objects of removed row groups");
-                LATER
+                LATEST.min(LATER * 2_u32.pow(failures.min(8)))
             }
         };
         next = Instant::now() + rest;
@@ -103,6 +107,21 @@ fn stopped(stop: &AtomicBool) -> Result<()> {
         return Err(entresol_transactions::Error::Busy("the database is being closed").into());
     }
     Ok(())
+}
+
+/// Objects that row groups name, or that are collected as what they are.
+#[derive(Default)]
+struct NeededObjects {
+    objects: BTreeSet<ObjectName>,
+    /// Stores of these objects, and of tables.
+    stores: BTreeSet<String>,
+}
+
+impl NeededObjects {
+    fn add(&mut self, object: &RemovedObject) {
+        self.objects.insert(object.name);
+        self.stores.insert(object.store.clone());
+    }
 }
 
 /// Round of collection.
@@ -269,10 +288,15 @@ impl Catalog {
             return Ok(true);
         }
         if of.state.is_dropped() {
-            let objects = vec![of.object.clone()];
-            round.stores.dropped.lock().push(DroppedObjects { seen_by: tx.snapshot_mark(), objects });
+            let mut dropped = round.stores.dropped.lock();
+            if !dropped.iter().any(|known| known.objects.contains(&of.object)) {
+                let objects = vec![of.object.clone()];
+                dropped.push(DroppedObjects { seen_by: tx.snapshot_mark(), objects });
+            }
             return Ok(true);
         }
+        // Behind a failure of the pool, recovery may find what this run does not see.
+        self.context.pool().check_healthy()?;
         round.delete(&of.object)
     }
 
@@ -286,11 +310,10 @@ impl Catalog {
                 round.counts.left += of.objects.len() as u64;
             } else {
                 of.objects.retain(|object| {
-                    failure.is_some()
-                        || !round.delete(object).unwrap_or_else(|error| {
-                            failure = Some(error);
-                            false
-                        })
+                    failure.is_some() || !round.delete(object).unwrap_or_else(|error| {
+                        failure = Some(error);
+                        false
+                    })
                 });
             }
             if !of.objects.is_empty() {
@@ -332,7 +355,9 @@ impl Catalog {
             return Ok(removed.len() as u64);
         }
         // Else a crash could bring back a row group without its object.
-        self.context.wait(|| self.context.pool().sync())?;
+        for pool in self.context.disk_pool().into_iter().chain([self.context.pool()]) {
+            self.context.wait(|| pool.sync())?;
+        }
         let past = match columns.state().past() {
             None => None,
             Some(bounds) => Some(self.begin_as_of(bounds.horizon)?),
@@ -357,40 +382,57 @@ impl Catalog {
 
     /// Deletes the objects of earlier runs that no row group names.
     fn sweep(&self, round: &mut Round<'_>) -> Result<()> {
-        let mut found = Vec::new();
-        for store in round.record.stores.clone() {
-            let names =
-                round.stores.client(&store)?.list(&round.record.identity.to_string(), round.running)?;
-            for name in names.iter().filter(|name| !name.starts_with(HOLDS)) {
-                let Some(number) = ObjectNumber::parse(name) else { continue };
-                let name = ObjectName { identity: round.record.identity, number };
-                // Those of this run are known: they are published, or will be collected as what they are.
-                if number.run() < round.record.run {
-                    found.push(RemovedObject { store: store.clone(), name });
+        let (mut found, mut empty, mut failure) = (Vec::new(), BTreeSet::new(), None);
+        let names = round.stores.names();
+        for store in &round.record.stores {
+            let client = round.stores.client(store);
+            match client.and_then(|client| client.list(&round.record.identity.to_string(), round.running)) {
+                Ok(listed) if listed.is_empty() => {
+                    empty.insert(store.clone());
                 }
+                Ok(listed) => {
+                    let named = listed.iter().filter_map(|name| ObjectName::parse(round.record.identity, name));
+                    // Those of this run are known: they are published, or will be collected as what they are.
+                    let earlier = named.filter(|name| name.number.run() < round.record.run);
+                    found.extend(earlier.map(|name| RemovedObject { store: store.clone(), name }));
+                }
+                Err(error) => failure = Some((store.clone(), error)),
             }
         }
-        let needed = if found.is_empty() { BTreeSet::new() } else { self.needed_objects(round.stores)? };
+        let needed = self.needed_objects(round.stores)?;
         for object in found {
-            if !needed.contains(&object.name) && round.delete(&object)? {
+            if !needed.objects.contains(&object.name) && round.delete(&object)? {
                 tracing::info!(store = object.store, object = %object.name, "deleted an object without row group");
             }
         }
-        Ok(())
+        empty.retain(|store| !needed.stores.contains(store));
+        round.stores.forget(&empty, names)?;
+        match failure {
+            Some((store, error)) if needed.stores.contains(&store) => Err(error),
+            Some((store, error)) => {
+                tracing::warn!(store, %error, "objects of dropped tables stay in a store");
+                Ok(())
+            }
+            None => Ok(()),
+        }
     }
 
-    /// Objects that row groups name, or that are collected as what they are.
-    fn needed_objects(&self, stores: &ObjectStores) -> Result<BTreeSet<ObjectName>> {
+    /// Objects that row groups name, or that are collected as what they are, and the stores of tables.
+    fn needed_objects(&self, stores: &ObjectStores) -> Result<NeededObjects> {
         // No table is dropped between one look and the next.
         let _changing = self.changing.lock();
-        let mut needed = BTreeSet::new();
+        let mut needed = NeededObjects::default();
         for of in &*stores.dropped.lock() {
-            needed.extend(of.objects.iter().map(|object| object.name));
+            of.objects.iter().for_each(|object| needed.add(object));
+        }
+        for of in &*stores.unpublished.lock() {
+            needed.add(&of.object);
         }
         let tx = self.begin()?;
         for table in self.tables() {
+            needed.stores.extend(table.object_store().map(str::to_owned));
             let Some(columns) = table.own_columns() else { continue };
-            needed.extend(objects_of(&tx, columns.state())?.into_iter().map(|object| object.name));
+            objects_of(&tx, columns.state())?.iter().for_each(|object| needed.add(object));
         }
         Ok(needed)
     }
@@ -410,9 +452,7 @@ impl Catalog {
             return;
         }
         match self.begin() {
-            Ok(tx) => {
-                self.objects().dropped.lock().push(DroppedObjects { seen_by: tx.snapshot_mark(), objects })
-            }
+            Ok(tx) => self.objects().dropped.lock().push(DroppedObjects { seen_by: tx.snapshot_mark(), objects }),
             Err(error) => {
                 tracing::warn!(%error, "objects of a dropped table stay until the database is opened again");
             }
@@ -434,11 +474,9 @@ fn is_named(tx: &Transaction, of: &Unpublished) -> Result<bool> {
 /// Entries of removed row groups.
 fn removed_objects(tx: &Transaction, state: &Arc<State>) -> Result<Vec<(KeyBytes, RemovedObject)>> {
     let (mut removed, mut from, mut damaged) = (Vec::new(), None, None);
-    while tx.scan_batch(state, &removed_range(), &mut from, |key, value| {
-        match RemovedObject::from_bytes(value) {
-            Some(object) => removed.push((KeyBytes::from_slice(key), object)),
-            None => damaged = Some(group_of(key)),
-        }
+    while tx.scan_batch(state, &removed_range(), &mut from, |key, value| match RemovedObject::from_bytes(value) {
+        Some(object) => removed.push((KeyBytes::from_slice(key), object)),
+        None => damaged = Some(group_of(key)),
     })? {}
     match damaged {
         None => Ok(removed),

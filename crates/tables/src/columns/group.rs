@@ -489,7 +489,7 @@ mod tests {
             is_in_elf: false,
         };
         let in_elf = ColumnSummary { column: 4, is_in_elf: true, ..column };
-        let name = ObjectName { identity: Identity(7 << 90), number: ObjectNumber::new(3, 9) };
+        let name = ObjectName { identity: Identity(7 << 90), number: ObjectNumber::new(3, 9), nonce: 7 };
         let object = GroupObject { store: "file:///data".to_owned(), name, checksums: vec![17] };
         let block_keys = vec![key(b"a"), key(b"")];
         let summary = GroupSummary { columns: vec![column, in_elf], block_keys, object: Some(object) };

@@ -128,12 +128,12 @@ fn try_scanned(table: &Arc<Table>, tx: &Transaction, filters: Vec<ColumnFilter>)
     let scan = table.column_scan(tx, (0..visible.len()).collect(), arrow, filters)?.unwrap();
     let mut rows: Vec<Row> = Vec::new();
     for morsel in scan.morsels() {
+        if let Some(batch) = scan.read(tx, morsel)? {
+            rows.extend(batch_to_rows("facts", visible, &batch).unwrap());
+        }
         // Ahead of its readers, as queries do.
         for group in scan.groups_ahead(morsel) {
             scan.load_ahead(tx, group)?;
-        }
-        for batch in scan.read(tx, morsel)? {
-            rows.extend(batch_to_rows("facts", visible, &batch).unwrap());
         }
     }
     let mut delta = scan.delta();
@@ -209,7 +209,9 @@ fn rows_are_those_of_a_table_in_the_pool_under_changes_merges_and_restarts() {
             }
             let before = catalog.begin().unwrap();
             let expected = scanned(&both[1], &before);
-            both.iter().for_each(|table| drop(table.merge(|_| Ok(())).unwrap()));
+            for table in &both {
+                table.merge(|_| Ok(())).unwrap();
+            }
             assert_eq!(scanned(&both[0], &before), expected, "a snapshot from before the merge");
             let tx = catalog.begin().unwrap();
             assert_eq!(scanned(&both[0], &tx), scanned(&both[1], &tx));
@@ -242,13 +244,14 @@ fn rows_are_those_of_a_table_in_the_pool_under_changes_merges_and_restarts() {
 fn objects_that_a_crash_or_an_abort_leaves_are_deleted_and_no_others() {
     let place = Place::new();
     let (catalog, table) = place.with_facts();
-    let tx = catalog.begin().unwrap();
-    table.append(&tx, &batch(60_000..80_000)).unwrap();
+    let aborted = catalog.begin().unwrap();
+    table.append(&aborted, &batch(60_000..80_000)).unwrap();
     assert_eq!(place.files().len(), 4, "before the commit");
     assert_eq!(deleted(&catalog), (0, 0), "its transaction is open");
-    tx.abort();
+    aborted.abort();
     assert_eq!(deleted(&catalog), (1, 0), "its transaction has ended");
     assert_eq!(place.files().len(), 3);
+    drop(aborted);
     // A crash between the object and its publication.
     let tx = catalog.begin().unwrap();
     table.append(&tx, &batch(60_000..80_000)).unwrap();
@@ -257,12 +260,12 @@ fn objects_that_a_crash_or_an_abort_leaves_are_deleted_and_no_others() {
     assert_eq!(place.files().len(), 4);
     let table = catalog.table("facts").unwrap();
     let tx = catalog.begin().unwrap();
-    table.append(&tx, &batch(60_000..61_000)).unwrap();
+    table.append(&tx, &batch(60_000..70_000)).unwrap();
     assert_eq!(deleted(&catalog), (1, 0), "that of the run before");
     tx.commit(Durability::Sync).unwrap();
     assert_eq!((deleted(&catalog), place.files().len()), ((0, 0), 4));
     let tx = catalog.begin().unwrap();
-    assert_eq!(ids(&scanned(&table, &tx)), (0..61_000).collect::<Vec<i64>>());
+    assert_eq!(ids(&scanned(&table, &tx)), (0..70_000).collect::<Vec<i64>>());
 }
 
 #[test]
@@ -321,8 +324,9 @@ fn the_objects_of_a_dropped_table_are_deleted_behind_its_readers() {
     let (catalog, table) = place.with_facts();
     let other = place.create(&catalog, "other", &[]);
     let tx = catalog.begin().unwrap();
-    other.append(&tx, &batch(0..100)).unwrap();
+    other.append(&tx, &batch(0..10_000)).unwrap();
     tx.commit(Durability::Sync).unwrap();
+    drop(tx);
     catalog.limit_cache(0);
     let before = catalog.begin().unwrap();
     assert_eq!(scanned(&table, &before).len(), 60_000);
@@ -347,6 +351,7 @@ fn the_version_history_has_its_objects() {
     let tx = catalog.begin().unwrap();
     table.insert_many(&tx, &(0..30_000).map(|id| row(id, 7)).collect::<Vec<Row>>()).unwrap();
     tx.commit(Durability::Sync).unwrap();
+    drop(tx);
     table.merge(|_| Ok(())).unwrap();
     let then = catalog.context().newest_commit();
     delete_and_merge(&catalog, &table, 0..25_000);
@@ -414,7 +419,7 @@ fn a_store_that_takes_no_object_fails_the_statement_and_nothing_else() {
     std::fs::rename(&directory, &aside).unwrap();
     std::fs::write(&directory, "no directory").unwrap();
     let tx = catalog.begin().unwrap();
-    let error = table.append(&tx, &batch(60_000..61_000)).unwrap_err();
+    let error = table.append(&tx, &batch(60_000..70_000)).unwrap_err();
     assert!(matches!(error, Error::ObjectStore { .. }), "{error:?}");
     assert!(error.to_string().contains("write object"), "{error}");
     drop(tx);
@@ -422,7 +427,7 @@ fn a_store_that_takes_no_object_fails_the_statement_and_nothing_else() {
     std::fs::rename(&aside, &directory).unwrap();
     let tx = catalog.begin().unwrap();
     assert_eq!(scanned(&table, &tx).len(), 60_000);
-    table.append(&tx, &batch(60_000..61_000)).unwrap();
+    table.append(&tx, &batch(60_000..70_000)).unwrap();
     tx.commit(Durability::Sync).unwrap();
     drop(table);
     assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
@@ -458,8 +463,9 @@ fn a_copy_of_the_database_and_its_original_delete_nothing_of_each_other() {
     drop(tx);
     // The copy writes objects of its own, and drops the table.
     let tx = fork.begin().unwrap();
-    of_fork.append(&tx, &batch(70_000..71_000)).unwrap();
+    of_fork.append(&tx, &batch(70_000..80_000)).unwrap();
     tx.commit(Durability::Sync).unwrap();
+    drop(tx);
     fork.drop_table("facts").unwrap();
     assert_eq!(deleted(&fork), (1, 0), "its own one");
     drop((of_fork, fork));

@@ -350,8 +350,8 @@ impl Transaction {
         self.pending.write().cancellation = Some(statement);
     }
 
-    /// Holds something until the writes of this and all later statements are committed or discarded, and no longer
-    /// than they: its last reference is gone once nothing of the transaction can be published any more.
+    /// Holds something until the writes of this and all later statements are visible to transactions that begin then, or
+    /// discarded. If it is unknown whether they were committed, it is held until the process ends.
     pub fn hold(&self, held: Arc<dyn Send + Sync>) {
         self.pending.write().held.push(held);
     }
@@ -636,7 +636,11 @@ impl Transaction {
         };
         drop(load);
         self.finish();
-        pending.held.clear();
+        let held = std::mem::take(&mut pending.held);
+        if matches!(result, Err(Error::OutcomeUnknown { .. } | Error::Poisoned(_))) {
+            // Recovery may find the writes: what they need is never released.
+            held.into_iter().for_each(std::mem::forget);
+        }
         if let Some(statement) = cancellation {
             // A commit that may be there after all cannot be stopped any more.
             statement.end_definite(matches!(result, Ok(_) | Err(Error::OutcomeUnknown { .. })));

@@ -342,6 +342,17 @@ fn one_query_needs_what_storage_cannot_deliver() {
 }
 
 #[test]
+fn a_pipeline_over_slower_storage_gets_the_cache() {
+    let [near, far] = [0, 1].map(|at| pipeline(&[(at, 24.0)], 14.7));
+    let far = Pipeline { storage: Some(0.5), ..far };
+    let both = workload(vec![near, far], 10.0, 100.0, Division::BySize);
+    assert_near(both.seconds(&Proportions::new()), 24.0 / 10.0 + 24.0 / 0.5, "each by its storage");
+    let found = least_time(&both, 12.0).unwrap();
+    assert_near(found[&column(1)], 0.5, "the column of the slower storage");
+    assert_near(found[&column(0)], 0.0, "the other one");
+}
+
+#[test]
 fn columns_of_two_queries_share_a_proportion_and_repetition_counts() {
     // Equation 2: A reads i and j, B reads j and k; all the same otherwise. The shared column is worth twice.
     let (a, b) = (pipeline(&[(0, 10.0), (1, 10.0)], 100.0), pipeline(&[(1, 10.0), (2, 10.0)], 100.0));

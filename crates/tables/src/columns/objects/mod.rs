@@ -33,7 +33,7 @@ use location::StoreLocation;
 use name::ObjectName;
 use owner::{OwnerRecord, Run};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -223,6 +223,17 @@ impl ObjectStores {
             *run = Some(Run::begin(self, self.catalog(), running)?);
         }
         Ok(run.as_ref().map(|run| run.record.clone()))
+    }
+
+    /// Number of the names that this run has made for objects.
+    pub(crate) fn names(&self) -> u32 {
+        self.run.lock().as_ref().map_or(0, Run::count)
+    }
+
+    /// Forgets stores that had no objects when there were so many names. A table that gets one of them anew names it again.
+    pub(crate) fn forget(&self, stores: &BTreeSet<String>, names: u32) -> Result<()> {
+        let mut run = self.run.lock();
+        run.as_mut().map_or(Ok(()), |run| run.forget(self.catalog(), (stores, names)))
     }
 
     /// Name for a new object of a store.

@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::schema::parts::{Reader, put_text};
 use entresol_memory::Durability;
 use entresol_transactions::{State, StateContext};
+use std::collections::BTreeSet;
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
@@ -136,6 +137,7 @@ impl OwnerRecord {
 pub(crate) struct Run {
     pub(crate) record: OwnerRecord,
     count: u32,
+    nonce: u32,
 }
 
 impl Run {
@@ -170,7 +172,7 @@ impl Run {
             }
         };
         record.write(catalog)?;
-        Ok(Run { record, count: 0 })
+        Ok(Run { record, count: 0, nonce: env.random_u64() as u32 })
     }
 
     /// Name for a new object; the row has its store.
@@ -196,7 +198,30 @@ impl Run {
         }
         let number = ObjectNumber::new(self.record.run, self.count);
         self.count += 1;
-        Ok(ObjectName { identity: self.record.identity, number })
+        Ok(ObjectName { identity: self.record.identity, number, nonce: self.nonce })
+    }
+
+    /// Number of the names that it has made.
+    pub(super) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Removes stores that had no objects when it had made so many names, unless it has made others since.
+    pub(super) fn forget(
+        &mut self,
+        catalog: &(Arc<StateContext>, Arc<State>),
+        (stores, count): (&BTreeSet<String>, u32),
+    ) -> Result<()> {
+        if count != self.count {
+            return Ok(());
+        }
+        let mut record = self.record.clone();
+        record.stores.retain(|store| !stores.contains(store));
+        if record != self.record {
+            record.write(catalog)?;
+            self.record = record;
+        }
+        Ok(())
     }
 }
 
