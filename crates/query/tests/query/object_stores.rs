@@ -75,9 +75,21 @@ async fn stores_are_chosen_changed_and_refused() {
     let url = format!("file://{}", store.path().display());
     for (sql, sqlstate, part) in [
         ("CREATE TABLE t (a INT) WITH (object_store = 'URL')", "0A000", "for the layouts"),
-        ("CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 'URL/none')", "58030", "cannot open it"),
-        ("CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 'http://x')", "22023", "no store for"),
-        ("CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 's3://k:s@x')", "22023", "environment"),
+        (
+            "CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 'URL/none')",
+            "58030",
+            "cannot open it",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 'http://x')",
+            "22023",
+            "no store for",
+        ),
+        (
+            "CREATE TABLE t (a INT) WITH (layout = 'columns', object_store = 's3://k:s@x')",
+            "22023",
+            "environment",
+        ),
     ] {
         let (found, message) = refused(&mut session, &sql.replace("URL", &url)).await;
         assert!(found == sqlstate && message.contains(part), "{sql}: {found} {message}");
@@ -91,7 +103,8 @@ async fn stores_are_chosen_changed_and_refused() {
         .unwrap();
     let set = format!("ALTER TABLE t SET (object_store = '{url}')");
     assert_eq!(refused(&mut session, &set).await.0, "0A000");
-    let clustered = format!("ALTER TABLE t SET (layout = 'clustered', cluster_by = (a), object_store = '{url}')");
+    let clustered =
+        format!("ALTER TABLE t SET (layout = 'clustered', cluster_by = (a), object_store = '{url}')");
     assert_eq!(refused(&mut session, &clustered).await.0, "0A000");
     assert_eq!(one(&mut session, "SELECT layout FROM entresol.tables WHERE name = 't'").await, "rows");
     session
@@ -106,7 +119,8 @@ async fn stores_are_chosen_changed_and_refused() {
     // A statement over an object that is lost says which one, and other tables go on.
     session.execute(&set).await.unwrap();
     session.execute("VACUUM").await.unwrap();
-    std::fs::remove_dir_all(std::fs::read_dir(store.path()).unwrap().next().unwrap().unwrap().path()).unwrap();
+    std::fs::remove_dir_all(std::fs::read_dir(store.path()).unwrap().next().unwrap().unwrap().path())
+        .unwrap();
     let copy = database.copied();
     let mut session = copy.session();
     let lost = session.query("SELECT max(b) FROM t").await.unwrap_err();
@@ -121,14 +135,19 @@ async fn a_failed_load_leaves_no_object() {
     let mut session = database.session();
     let url = format!("file://{}", store.path().display());
     session
-        .execute(&format!("CREATE TABLE t (a BIGINT, b INT) WITH (layout = 'columns', object_store = '{url}')"))
+        .execute(&format!(
+            "CREATE TABLE t (a BIGINT, b INT) WITH (layout = 'columns', object_store = '{url}')"
+        ))
         .await
         .unwrap();
     let failing = "INSERT INTO t SELECT v, 100 / (300000 - v) FROM generate_series(1, 300000) AS g (v)";
     assert_eq!(refused(&mut session, failing).await.0, "22012");
     session.execute("VACUUM").await.unwrap();
     assert_eq!(objects(store.path()), 0);
-    session.execute("BEGIN; INSERT INTO t SELECT v, 1 FROM generate_series(1, 20000) AS g (v)").await.unwrap();
+    session
+        .execute("BEGIN; INSERT INTO t SELECT v, 1 FROM generate_series(1, 20000) AS g (v)")
+        .await
+        .unwrap();
     assert_eq!(one(&mut session, "SELECT count(*) FROM t").await, "20000", "of its own transaction");
     session.execute("ROLLBACK").await.unwrap();
     session.execute("VACUUM").await.unwrap();

@@ -11,8 +11,8 @@
 //! - While rows of the catalog are damaged no store is swept: an unknown object may be that of a damaged table.
 //! - A store that fails ends the round; the next one takes up all that is left. Deleting an object twice does no harm.
 
-use super::{Catalog, Verify};
 use super::relations::{CatalogRow, KEY_MARK, body_of, row_of};
+use super::{Catalog, Verify};
 use crate::background::BackgroundThread;
 use crate::columns::group::{EntryKind, GroupSummary, group_of, removed_range, summary_range};
 use crate::columns::objects::name::{ObjectName, ObjectNumber};
@@ -310,10 +310,11 @@ impl Catalog {
                 round.counts.left += of.objects.len() as u64;
             } else {
                 of.objects.retain(|object| {
-                    failure.is_some() || !round.delete(object).unwrap_or_else(|error| {
-                        failure = Some(error);
-                        false
-                    })
+                    failure.is_some()
+                        || !round.delete(object).unwrap_or_else(|error| {
+                            failure = Some(error);
+                            false
+                        })
                 });
             }
             if !of.objects.is_empty() {
@@ -391,7 +392,8 @@ impl Catalog {
                     empty.insert(store.clone());
                 }
                 Ok(listed) => {
-                    let named = listed.iter().filter_map(|name| ObjectName::parse(round.record.identity, name));
+                    let named =
+                        listed.iter().filter_map(|name| ObjectName::parse(round.record.identity, name));
                     // Those of this run are known: they are published, or will be collected as what they are.
                     let earlier = named.filter(|name| name.number.run() < round.record.run);
                     found.extend(earlier.map(|name| RemovedObject { store: store.clone(), name }));
@@ -452,7 +454,9 @@ impl Catalog {
             return;
         }
         match self.begin() {
-            Ok(tx) => self.objects().dropped.lock().push(DroppedObjects { seen_by: tx.snapshot_mark(), objects }),
+            Ok(tx) => {
+                self.objects().dropped.lock().push(DroppedObjects { seen_by: tx.snapshot_mark(), objects })
+            }
             Err(error) => {
                 tracing::warn!(%error, "objects of a dropped table stay until the database is opened again");
             }
@@ -474,9 +478,11 @@ fn is_named(tx: &Transaction, of: &Unpublished) -> Result<bool> {
 /// Entries of removed row groups.
 fn removed_objects(tx: &Transaction, state: &Arc<State>) -> Result<Vec<(KeyBytes, RemovedObject)>> {
     let (mut removed, mut from, mut damaged) = (Vec::new(), None, None);
-    while tx.scan_batch(state, &removed_range(), &mut from, |key, value| match RemovedObject::from_bytes(value) {
-        Some(object) => removed.push((KeyBytes::from_slice(key), object)),
-        None => damaged = Some(group_of(key)),
+    while tx.scan_batch(state, &removed_range(), &mut from, |key, value| {
+        match RemovedObject::from_bytes(value) {
+            Some(object) => removed.push((KeyBytes::from_slice(key), object)),
+            None => damaged = Some(group_of(key)),
+        }
     })? {}
     match damaged {
         None => Ok(removed),

@@ -101,7 +101,9 @@ mod tests {
         name.put(&mut bytes);
         assert_eq!(ObjectName::from_reader(&mut Reader(&bytes)), Some(name));
         assert_eq!(ObjectName::from_reader(&mut Reader(&bytes[1..])), None);
-        for other in ["holds/x", "0000000300000009", "0000000300000009-", "3-000000ab", "+000000300000009-000000ab"] {
+        for other in
+            ["holds/x", "0000000300000009", "0000000300000009-", "3-000000ab", "+000000300000009-000000ab"]
+        {
             assert_eq!(ObjectName::parse(name.identity, other), None, "{other}");
         }
         assert!(ObjectNumber::new(3, u32::MAX) < ObjectNumber::new(4, 0));
