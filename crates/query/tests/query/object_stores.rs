@@ -65,7 +65,7 @@ async fn queries_over_objects_are_those_over_the_pool() {
                    'object_writes', 'object_written_bytes', 'object_lists', 'object_deletes')";
     assert_eq!(one(&mut session, counted).await, "6");
     let cached = "SELECT count(*) > 0 FROM entresol.cache WHERE \"table\" = 'lines' AND misses > 0";
-    assert_eq!(one(&mut session, cached).await, "t");
+    assert_eq!(one(&mut session, cached).await, "true");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,9 @@ use crate::background::BackgroundThread;
 use crate::columns::group::{EntryKind, GroupSummary, group_of, removed_range, summary_range};
 use crate::columns::objects::name::{ObjectName, ObjectNumber};
 use crate::columns::objects::owner::OwnerRecord;
-use crate::columns::objects::{DroppedObjects, ObjectStoreStats, ObjectStores, RemovedObject, Unpublished};
+use crate::columns::objects::{
+    DroppedObjects, ObjectStoreStats, ObjectStores, RemovedObject, UnpublishedObject,
+};
 use crate::columns::store::ColumnStore;
 use crate::error::{Error, Result};
 use crate::table::Table;
@@ -260,7 +262,7 @@ impl Catalog {
 
     /// Objects that transactions have left which have ended.
     fn collect_unpublished(&self, round: &mut Round<'_>) -> Result<()> {
-        let ended: Vec<Unpublished> = {
+        let ended: Vec<UnpublishedObject> = {
             let mut unpublished = round.stores.unpublished.lock();
             let (ended, open) = unpublished.drain(..).partition(|of| of.writer.strong_count() == 0);
             *unpublished = open;
@@ -281,7 +283,7 @@ impl Catalog {
     }
 
     /// Returns false if the object of a transaction that has ended has to stay for now.
-    fn collect_ended(&self, of: &Unpublished, round: &mut Round<'_>) -> Result<bool> {
+    fn collect_ended(&self, of: &UnpublishedObject, round: &mut Round<'_>) -> Result<bool> {
         // A transaction that begins behind the end of another one sees what that has committed.
         let tx = self.begin()?;
         if !of.state.is_dropped() && is_named(&tx, of)? {
@@ -465,7 +467,7 @@ impl Catalog {
 }
 
 /// Tells whether the row group of an object, or the entry of its removal, names it.
-fn is_named(tx: &Transaction, of: &Unpublished) -> Result<bool> {
+fn is_named(tx: &Transaction, of: &UnpublishedObject) -> Result<bool> {
     let summary = tx.read(&of.state, &EntryKind::Summary.key(of.group), GroupSummary::from_bytes)?;
     let object = summary.flatten().and_then(|summary| summary.object);
     if object.is_some_and(|object| object.name == of.object.name) {

@@ -175,7 +175,7 @@ impl PipelineMeter {
     ) -> Result<()> {
         let slots: Vec<(u16, Arc<Mutex<Slot>>)> =
             columns.iter().filter_map(|column| Some((*column, self.slot(group, *column)?))).collect();
-        // Nobody waits here, so slots may be locked together.
+        // No thread waits here, so slots may be locked together.
         let mut locked: Vec<(u16, MutexGuard<'_, Slot>)> =
             slots.iter().filter_map(|(column, slot)| Some((*column, slot.try_lock()?))).collect();
         locked.retain(|(_, slot)| matches!(**slot, Slot::Empty));

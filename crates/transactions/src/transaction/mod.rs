@@ -68,7 +68,7 @@ struct PendingWrites {
     votes: BTreeMap<StateId, Vote>,
     /// Cancellation of the statement that runs.
     cancellation: Option<Arc<Cancellation>>,
-    /// What is held until the writes are committed or discarded; see [`Transaction::hold`].
+    /// References held until the writes are committed or discarded; see [`Transaction::hold`].
     held: Vec<Arc<dyn Send + Sync>>,
 }
 

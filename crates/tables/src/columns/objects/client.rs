@@ -1,6 +1,6 @@
 //! Client of an object store: requests that block the calling thread until their answer.
 //!
-//! - Requests run on a small runtime that all stores of a database share, with threads of its own: whoever waits may be a
+//! - Requests run on a small runtime that all stores of a database share, with threads of its own: the caller may be a
 //!   thread of another runtime, and never waits for itself.
 //! - Each request ends: after the timeout of the store and its bounded repetitions, or when the statement that waits is
 //!   stopped.

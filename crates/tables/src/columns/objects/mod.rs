@@ -96,7 +96,7 @@ impl RemovedObject {
 }
 
 /// Object that was written for a transaction.
-pub(crate) struct Unpublished {
+pub(crate) struct UnpublishedObject {
     /// Dead once the transaction has ended, one way or the other.
     pub(crate) writer: Weak<dyn Send + Sync>,
     /// State of the row groups, and the number of the row group.
@@ -150,7 +150,7 @@ pub(crate) struct ObjectStores {
     catalog: OnceLock<(Arc<StateContext>, Arc<State>)>,
     /// Run that writes objects, once it has begun.
     run: Mutex<Option<Run>>,
-    pub(crate) unpublished: Mutex<Vec<Unpublished>>,
+    pub(crate) unpublished: Mutex<Vec<UnpublishedObject>>,
     pub(crate) dropped: Mutex<Vec<DroppedObjects>>,
     /// Set if entries of removed row groups may be there.
     pub(crate) has_removed: AtomicBool,
@@ -263,7 +263,7 @@ impl ObjectStores {
             let name = self.next_name(store, &running)?;
             let writer: Arc<dyn Send + Sync> = Arc::new(name);
             // Before the object: whatever ends the write from here on, it is known.
-            self.unpublished.lock().push(Unpublished {
+            self.unpublished.lock().push(UnpublishedObject {
                 writer: Arc::downgrade(&writer),
                 state: Arc::clone(state),
                 group,
