@@ -20,7 +20,7 @@ use crate::operators::map::{Map, Projection};
 use crate::operators::merge_into::{MergeInto, MergeIntoOperator};
 use crate::operators::merged_rows::{self, MergedRows};
 use crate::operators::rolled_sink::{RolledSinkOperator, RolledSinkState};
-use crate::operators::row_numbers::Replaced;
+use crate::operators::row_numbers::RowIdentity;
 use crate::operators::sent_rows::{self, SentRows};
 use crate::operators::sink::SinkOperator;
 use crate::operators::state_rows::add_parts;
@@ -502,7 +502,7 @@ impl Stream {
 
     /// Writes the stream into a table (TO_TABLE). A missing table is created with the stream's columns.
     pub fn to_table(&self, target: impl Into<ToTable>) {
-        let ToTable { table, key, insert, replaced, delete_when, rules } = target.into();
+        let ToTable { table, key, insert, row_identity, delete_when, rules } = target.into();
         if insert || delete_when.is_some() {
             self.check_appended("TO_TABLE other than an upsert");
         }
@@ -518,22 +518,22 @@ impl Stream {
                 self.report(format!("the key of table {table} is not ({})", key.join(", ")));
             }
         }
-        match &replaced {
-            Replaced::ByKey if self.changes => self.check_target_key(&table),
-            Replaced::ByKey => {}
-            Replaced::Only | Replaced::ByIndex(_) => self.check_without_key(&table, &replaced),
+        match &row_identity {
+            RowIdentity::ByKey if self.changes => self.check_target_key(&table),
+            RowIdentity::ByKey => {}
+            RowIdentity::Only | RowIdentity::ByIndex(_) => self.check_without_key(&table, &row_identity),
         }
         let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
         let added = self.add(Rc::clone(&self.columns), move |made| {
             let operator = ToTableOperator::new(made, name, &target, columns, insert, rules)?;
-            Ok(Box::new(ToTableOperator { replaced, delete_when, sent: made.sent, ..operator }))
+            Ok(Box::new(ToTableOperator { row_identity, delete_when, sent: made.sent, ..operator }))
         });
         self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
     }
 
     /// Reports a table with a key, or without the index, of which the rows are not to be found by a key.
-    fn check_without_key(&self, table: &str, replaced: &Replaced) {
+    fn check_without_key(&self, table: &str, row_identity: &RowIdentity) {
         let schema = self.graph.borrow().schema(&self.catalog, table);
         if schema.is_some_and(|schema| !schema.hidden_key()) {
             self.report(format!(
@@ -542,7 +542,7 @@ impl Stream {
         }
         let is_there =
             |index: &String| self.catalog.table(table).is_ok_and(|table| table.index(index).is_some());
-        if let Replaced::ByIndex(index) = replaced
+        if let RowIdentity::ByIndex(index) = row_identity
             && !is_there(index)
         {
             self.report(format!("table {table} has no index {index}"));

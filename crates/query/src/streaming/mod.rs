@@ -65,5 +65,4 @@ pub(crate) mod utc;
 pub(crate) mod view_tables;
 mod view_targets;
 pub(crate) mod view_topologies;
-pub(crate) mod window_groups;
 pub(crate) mod windows;

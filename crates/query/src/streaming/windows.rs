@@ -2,6 +2,12 @@
 //!
 //! The edges of a session are not known before its aggregate: until then their columns stand for them, NULL in each
 //! row, and nothing but GROUP BY may read them.
+//!
+//! ```text
+//!   GROUP BY city, window_start   ─▶  city, or '' where it is NULL │ nulls: a bit for each group │ window_start   ─▶  city or NULL
+//! ```
+//! Groups are in the key of the state, which has no NULL. So a NULL is the default value of its type there, and the column `nulls`
+//! behind the groups says by its bits which of them are NULL: NULL is a group of its own. Groups that cannot be NULL cost nothing.
 
 use crate::error::{Error, Result};
 use crate::parser::windows::{WINDOW_END, WINDOW_START, open_session};
@@ -14,14 +20,17 @@ use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::late::LateClauses;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
-use crate::streaming::window_groups::WindowGroups;
-use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array, RecordBatch, new_null_array};
+use datafusion::arrow::array::{
+    Array, ArrayRef, AsArray, BooleanArray, Decimal128Array, RecordBatch, new_null_array,
+};
+use datafusion::arrow::compute::nullif;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Decimal128Type, Int64Type};
-use datafusion::common::DFSchema;
+use datafusion::common::{DFSchema, ScalarValue};
 use datafusion::logical_expr::expr::{AggregateFunction, AggregateFunctionParams, Case};
-use datafusion::logical_expr::{Aggregate as AggregatePlan, AggregateUDF, Expr, lit};
+use datafusion::logical_expr::{Aggregate as AggregatePlan, AggregateUDF, Expr, ExprSchemable, lit};
 use entresol_streams::{Aggregate, ColumnExpression, Expression, Stream, TimeWindow, WindowKind};
 use entresol_tables::{Column, DataType};
+use std::ops::Add;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,6 +38,9 @@ use std::time::Duration;
 const TIME: &str = "event_time";
 /// Edge of its window among the columns that an aggregate reads.
 const EDGE: &str = "window_edge";
+
+/// Column that says which groups are NULL.
+const NULLS: &str = "nulls";
 
 /// Renames columns of a stream that are edges of other windows: the names are those of the edges of new ones.
 pub(crate) fn rename_edges(of: &str, columns: &mut [Column]) {
@@ -219,6 +231,94 @@ impl Edges<'_> {
     }
 }
 
+/// Groups of an aggregate as columns of its state.
+struct WindowGroups {
+    /// Names of the columns, of which the last one is that of NULLs if groups may be NULL.
+    names: Vec<String>,
+    /// Places of the groups that may be NULL, by their bits.
+    nullable: Vec<usize>,
+}
+
+impl WindowGroups {
+    /// Adds the groups of GROUP BY to the columns that are read. In a state of an earlier release groups are not NULL.
+    fn read(
+        translator: &Translator<'_>,
+        by: &[&Expr],
+        columns: &Columns<'_>,
+        state_table: &str,
+        read: &mut Vec<ComputedColumn>,
+    ) -> Result<WindowGroups> {
+        let state = &translator.planned.state;
+        let mut nullable = Vec::new();
+        for (at, expr) in by.iter().enumerate() {
+            if expr.nullable(columns.planned)? {
+                nullable.push(at);
+            }
+        }
+        let known = translator.catalog.table(state_table);
+        if known.is_ok_and(|table| !table.schema().visible_columns().iter().any(says_nulls)) {
+            nullable.clear();
+        }
+        let mut names: Vec<String> = Vec::new();
+        for (at, expr) in by.iter().enumerate() {
+            let name = free_name(&name_of(expr, "group"), read);
+            let column = translator.typed_column(&name, expr, columns.planned)?;
+            let result = storage(std::slice::from_ref(&column)).swap_remove(0);
+            let not_null = nullable.contains(&at).then(|| or_default(expr, columns)).transpose()?;
+            let expr = not_null.as_ref().unwrap_or(expr);
+            read.push((column, Box::new(columns.expression(state, expr, &result)?)));
+            names.push(name);
+        }
+        let bits = nullable.iter().enumerate().map(|(bit, at)| {
+            let is_null = Box::new(unaliased(by[*at]).clone().is_null());
+            Expr::Case(Case::new(
+                None,
+                vec![(is_null, Box::new(lit(1_i64 << bit)))],
+                Some(Box::new(lit(0_i64))),
+            ))
+        });
+        if let Some(bits) = bits.reduce(Add::add) {
+            let column = Column::new(free_name(NULLS, read), DataType::BigInt);
+            let result = storage(std::slice::from_ref(&column)).swap_remove(0);
+            names.push(column.name.clone());
+            read.push((column, Box::new(columns.expression(state, &bits, &result)?)));
+        }
+        Ok(WindowGroups { names, nullable })
+    }
+
+    /// Tells whether a group may be NULL.
+    fn may_be_null(&self, group: usize) -> bool {
+        self.nullable.contains(&group)
+    }
+
+    /// Expression of a group over the columns of the state's results, which begin with these.
+    fn expression(&self, group: usize) -> Box<dyn Expression> {
+        let Some(bit) = self.nullable.iter().position(|at| *at == group) else {
+            return Box::new(ColumnExpression(group));
+        };
+        let nulls = self.names.len() - 1;
+        Box::new(move |rows: &RecordBatch| {
+            let nulls = rows.column(nulls).as_primitive::<Int64Type>();
+            let is_null: BooleanArray =
+                nulls.values().iter().map(|nulls| Some(nulls >> bit & 1 == 1)).collect();
+            nullif(rows.column(group), &is_null).map_err(|error| error.to_string())
+        })
+    }
+}
+
+/// Tells whether a column of a state is named as the one that says which groups are NULL, or that with a number.
+fn says_nulls(column: &Column) -> bool {
+    column.name.strip_prefix(NULLS).is_some_and(|rest| rest.is_empty() || rest.starts_with('_'))
+}
+
+/// Expression of a group, with the default value of its type for NULL.
+fn or_default(expr: &Expr, columns: &Columns<'_>) -> Result<Expr> {
+    let expr = unaliased(expr);
+    let default = lit(ScalarValue::new_default(&expr.get_type(columns.planned)?)?);
+    let when = vec![(Box::new(expr.clone().is_null()), Box::new(default))];
+    Ok(Expr::Case(Case::new(None, when, Some(Box::new(expr.clone())))))
+}
+
 /// Columns that an aggregate of windows reads.
 struct WindowRead {
     computed: Vec<ComputedColumn>,
@@ -361,7 +461,6 @@ impl Translator<'_> {
 
     /// Column of an expression's values.
     pub(crate) fn typed_column(&self, name: &str, expr: &Expr, schema: &DFSchema) -> Result<Column> {
-        use datafusion::logical_expr::ExprSchemable;
         let found = expr.get_type(schema)?;
         let data_type = column_type(&found)
             .ok_or_else(|| Error::unsupported(format!("{expr} of type {found} in a stream")))?;
@@ -376,7 +475,6 @@ impl Translator<'_> {
         read: &mut Vec<ComputedColumn>,
         names: &mut Vec<String>,
     ) -> Result<Results> {
-        use datafusion::logical_expr::ExprSchemable;
         let result = expr.get_type(columns.planned)?;
         let data_type = column_type(&result)
             .or_else(|| is_list(&result).then_some(DataType::Varchar))
@@ -518,7 +616,7 @@ fn when(filter: &Expr, value: Expr) -> Expr {
     Expr::Case(Case::new(None, vec![(Box::new(filter.clone()), Box::new(value))], None))
 }
 
-pub(crate) fn unaliased(expr: &Expr) -> &Expr {
+fn unaliased(expr: &Expr) -> &Expr {
     match expr {
         Expr::Alias(alias) => unaliased(&alias.expr),
         other => other,

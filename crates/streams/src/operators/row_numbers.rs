@@ -18,9 +18,9 @@ use std::sync::Arc;
 /// Row number of the only row of a table.
 const ONLY_ROW: i64 = 1;
 
-/// What says which row of its table a tuple replaces.
+/// Identity of the row of a table that a tuple replaces.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Replaced {
+pub(crate) enum RowIdentity {
     /// The key of the table.
     ByKey,
     /// Nothing: the table has one row.
@@ -29,7 +29,7 @@ pub(crate) enum Replaced {
     ByIndex(String),
 }
 
-impl Replaced {
+impl RowIdentity {
     /// Rows of the visible columns of a table without a key, with the numbers of the rows that they replace; the same rows
     /// where the key says so.
     pub(crate) fn numbered(
@@ -40,9 +40,9 @@ impl Replaced {
     ) -> Result<RecordBatch> {
         let refused = |error: ArrowError| refusal(operator, error.to_string());
         let numbers: Vec<i64> = match self {
-            Replaced::ByKey => return Ok(rows),
-            Replaced::Only => vec![ONLY_ROW; rows.num_rows()],
-            Replaced::ByIndex(index) => {
+            RowIdentity::ByKey => return Ok(rows),
+            RowIdentity::Only => vec![ONLY_ROW; rows.num_rows()],
+            RowIdentity::ByIndex(index) => {
                 let index = table.index(index);
                 let index =
                     index.ok_or_else(|| refusal(operator, format!("{} has no index", table.name())))?;

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::expression::{Expression, TuplePredicate, evaluate};
 use crate::graph::OperatorArguments;
 use crate::operators::group_index::GroupIndex;
-use crate::operators::row_numbers::Replaced;
+use crate::operators::row_numbers::RowIdentity;
 use crate::operators::row_rules::RowRules;
 use crate::operators::written_rows::{RowsBefore, SentForm, written};
 use crate::operators::{Context, Operator, Output, current_of};
@@ -38,7 +38,7 @@ pub struct ToTable {
     pub(crate) table: String,
     pub(crate) key: Option<Vec<String>>,
     pub(crate) insert: bool,
-    pub(crate) replaced: Replaced,
+    pub(crate) row_identity: RowIdentity,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     pub(crate) rules: Option<Box<dyn RowRules>>,
 }
@@ -50,7 +50,7 @@ impl ToTable {
             table: table.to_owned(),
             key: None,
             insert: false,
-            replaced: Replaced::ByKey,
+            row_identity: RowIdentity::ByKey,
             delete_when: None,
             rules: None,
         }
@@ -59,13 +59,13 @@ impl ToTable {
     /// Replaces the one row of a table without a key: each tuple takes the place of the one before, as the results of an
     /// aggregate of all tuples do. Nothing else may write the table.
     pub fn single_row(table: &str) -> ToTable {
-        ToTable { replaced: Replaced::Only, ..ToTable::upsert(table) }
+        ToTable { row_identity: RowIdentity::Only, ..ToTable::upsert(table) }
     }
 
     /// Adds rows to a table without a key, or replaces those with the same values in the columns of an index of it, of which
     /// NULL is one. Nothing else may write the table.
     pub fn by_index(table: &str, index: &str) -> ToTable {
-        ToTable { replaced: Replaced::ByIndex(index.to_owned()), ..ToTable::upsert(table) }
+        ToTable { row_identity: RowIdentity::ByIndex(index.to_owned()), ..ToTable::upsert(table) }
     }
 
     /// Adds rows; an existing key is an error of the transaction.
@@ -220,8 +220,8 @@ pub(crate) struct ToTableOperator {
     pub(crate) columns: Vec<Column>,
     pub(crate) mapping: Mapping,
     pub(crate) insert: bool,
-    /// What says which row a tuple replaces.
-    pub(crate) replaced: Replaced,
+    /// Identity of the row that a tuple replaces.
+    pub(crate) row_identity: RowIdentity,
     pub(crate) delete_when: Option<Box<dyn Expression>>,
     pub(crate) rules: Option<Box<dyn RowRules>>,
     /// Form in which what it has written is sent.
@@ -244,14 +244,14 @@ impl ToTableOperator {
             return Err(invalid(format!("{HAS_RULES}: {}", table.name())));
         }
         let mapping = Mapping::new(&table, &columns, rules.is_some()).map_err(invalid)?;
-        let (replaced, delete_when, sent) = (Replaced::ByKey, None, SentForm::Nothing);
-        Ok(ToTableOperator { name, table, columns, mapping, insert, replaced, delete_when, rules, sent })
+        let (row_identity, delete_when, sent) = (RowIdentity::ByKey, None, SentForm::Nothing);
+        Ok(ToTableOperator { name, table, columns, mapping, insert, row_identity, delete_when, rules, sent })
     }
 
     /// Rows of the table, with the numbers of those that they replace if it has no key.
     fn rows(&self, context: &Context<'_>, batch: &Batch) -> Result<RecordBatch> {
         let rows = self.mapping.rows(batch).map_err(|reason| self.refused(reason))?;
-        self.replaced.numbered(context, (&self.name, &self.table), rows)
+        self.row_identity.numbered(context, (&self.name, &self.table), rows)
     }
 
     /// Returns true if rows are completed and checked.

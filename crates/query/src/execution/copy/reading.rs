@@ -156,7 +156,8 @@ impl FileReading {
         (&file).take(ARROW_MAGIC.len() as u64).read_to_end(&mut magic).map_err(unreadable)?;
         let is_file = magic == ARROW_MAGIC;
         if !is_file && !ends_stream(&mut file).map_err(unreadable)? {
-            let reason = "it has no end mark: the stream was not written to its end, or the file is cut off";
+            let reason =
+                "it has no end mark: the stream was not written to its end, or the file is truncated";
             return Err(damaged(path, "Arrow IPC", &reason));
         }
         file.seek(SeekFrom::Start(0)).map_err(unreadable)?;
