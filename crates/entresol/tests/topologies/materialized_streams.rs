@@ -467,7 +467,9 @@ fn null_is_a_value_in_what_identifies_the_rows_of_a_view() {
             if round == 0 {
                 create_nullable(&mut session, &path, parallelism);
             }
-            let of = |n: u32, every: u32, value: String| if n % every == 0 { String::new() } else { value };
+            let of = |n: u32, every: u32, value: String| {
+                if n.is_multiple_of(every) { String::new() } else { value }
+            };
             let lines: Vec<String> = (round * 300..round * 300 + 300)
                 .map(|n| {
                     let (a, b) = (of(n, 5, (n % 3).to_string()), of(n, 4, format!("b{}", n % 7)));
