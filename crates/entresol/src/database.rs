@@ -134,9 +134,11 @@ impl Database {
         let runtime = builder.build().map_err(|error| {
             Error::new(ErrorKind::Io, format!("cannot start the threads for queries: {error}"))
         })?;
-        let plain = entresol_query::Session::new(Arc::clone(&catalog), SessionOptions::default());
-        let checked = plain.check_functions(&options.functions);
-        checked.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+        if !options.functions.is_empty() {
+            let plain = entresol_query::Session::new(Arc::clone(&catalog), SessionOptions::default());
+            let checked = plain.check_functions(&options.functions);
+            checked.map_err(|error| Error::new(ErrorKind::Invalid, error.to_string()))?;
+        }
         let sessions = Sessions::default();
         if let Some(age_max) = options.max_snapshot_age {
             expire_snapshots(&runtime, sessions.clone(), age_max);

@@ -108,7 +108,7 @@ fn nothing_else_writes_what_a_topology_owns() {
     assert_eq!(rows(&mut session, "SELECT count(*) FROM counts"), [["7"]]);
 }
 
-/// What depends on a target and what it is stays as of any target of a topology.
+/// Alterations depend on what a target is, and what depends on it, as of any target of a topology.
 #[test]
 fn an_owned_target_is_altered_as_others_are() {
     let (database, mut session) = database();

@@ -1,6 +1,6 @@
 //! Parts of a budget: bounds of what one owner reserves out of it.
 //!
-//! What is reserved in a part is reserved in its budget, too, so a part promises no memory: that may be short before the bound is
+//! A reservation in a part is one in its budget, too, so a part promises no memory: that may be short before the bound is
 //! reached. It has no elastic memory. An error names the part if its own bound is short, and is that of the budget
 //! otherwise.
 

@@ -23,7 +23,6 @@ use crate::session::topologies::UsedRelations;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::sql::sqlparser::ast::{CreateTableOptions, CreateView, Ident, ObjectName};
 use entresol_memory::Durability;
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, IndexDefinition, RelationKind, Retention, ScanRange, Schema, TableDefinition,
     TableOptions, Value,
@@ -258,16 +257,7 @@ fn definition(view: &PlannedView, schema: &ArrowSchema) -> Result<TableDefinitio
     for (number, columns) in indexed.into_iter().enumerate() {
         let name =
             format!("{}_key{}", view.name, if number == 0 { String::new() } else { number.to_string() });
-        definition.indexes.push(IndexDefinition {
-            name,
-            columns,
-            unique: false,
-            constraint: false,
-            primary: false,
-            structure: IndexStructure::default(),
-            node_bytes: None,
-            hashed: false,
-        });
+        definition.indexes.push(IndexDefinition::plain(name, columns));
     }
     Ok(definition)
 }

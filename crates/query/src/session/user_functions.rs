@@ -27,6 +27,11 @@ impl UserFunctions {
         self.aggregate.push(function.into());
     }
 
+    /// Returns true if there are none.
+    pub fn is_empty(&self) -> bool {
+        self.scalar.is_empty() && self.aggregate.is_empty()
+    }
+
     /// Names and aliases of the functions, in the order in which they were added.
     fn names(&self) -> impl Iterator<Item = &str> {
         let scalar = self.scalar.iter().flat_map(|function| {

@@ -13,7 +13,6 @@ use crate::streaming::replaced::ReplacedBy;
 use crate::streaming::starting::{stream_error, translated};
 use crate::streaming::steps::{self, PlannedTopology};
 use datafusion::logical_expr::LogicalPlan;
-use entresol_structures::IndexStructure;
 use entresol_tables::{Column, IndexDefinition, Retention, Schema, TableDefinition, TableOptions};
 use std::sync::Arc;
 
@@ -58,16 +57,7 @@ pub(crate) fn definition(
         ..TableDefinition::plain(Schema::new(columns, &names)?)
     };
     if !indexed.is_empty() {
-        definition.indexes.push(IndexDefinition {
-            name: index_of(&create.name),
-            columns: indexed,
-            unique: false,
-            constraint: false,
-            primary: false,
-            structure: IndexStructure::default(),
-            node_bytes: None,
-            hashed: false,
-        });
+        definition.indexes.push(IndexDefinition::plain(index_of(&create.name), indexed));
     }
     Ok((definition, TableOptions { history: options.history, ..TableOptions::default() }))
 }

@@ -1,6 +1,6 @@
 //! Row numbers of tuples that replace rows of a table without a key.
 //!
-//! Which row a tuple replaces is said by a number that all tuples have, or by the columns of an index, of which one may be NULL:
+//! A number that all tuples have says which row a tuple replaces, or the columns of an index, of which one may be NULL:
 //! NULL is a value like any other there. A tuple for which there is no row gets a new number, equal ones in a batch the same.
 //!
 //! Cost by an index: a look-up in it for each different tuple of a batch. Memory: the numbers of one batch.
@@ -10,7 +10,7 @@ use crate::operators::Context;
 use crate::operators::written_rows::numbered_keys;
 use arrow_array::{ArrayRef, Int64Array, RecordBatch};
 use arrow_schema::{ArrowError, DataType as ArrowType, Field, Schema as ArrowSchema};
-use entresol_tables::{ROWID_COLUMN, Row, Table, Value, rows_of};
+use entresol_tables::{Index, ROWID_COLUMN, Row, Table, Value, rows_of};
 use entresol_transactions::Transaction;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -49,7 +49,7 @@ impl RowIdentity {
                 let columns = &index.definition().columns;
                 let (keys, distinct) = numbered_keys(&rows, columns).map_err(refused)?;
                 let transaction = context.transaction()?;
-                let number = |wanted: Row| match number_of(transaction, table, index.name(), wanted)? {
+                let number = |wanted: Row| match number_of(transaction, table, index, wanted)? {
                     Some(number) => Ok(number),
                     None => Ok(table.new_row_number()?),
                 };
@@ -66,8 +66,12 @@ impl RowIdentity {
 }
 
 /// Number of the row that has these values in the columns of an index, if there is one.
-fn number_of(transaction: &Transaction, table: &Arc<Table>, index: &str, wanted: Row) -> Result<Option<i64>> {
-    let Some(index) = table.index(index) else { return Ok(None) };
+fn number_of(
+    transaction: &Transaction,
+    table: &Arc<Table>,
+    index: &Arc<Index>,
+    wanted: Row,
+) -> Result<Option<i64>> {
     let of_row = table.schema().columns().len() - 1;
     let bounds = vec![(Bound::Included(wanted.clone()), Bound::Included(wanted))];
     let (mut cursor, mut number) = (table.index_scan(transaction, index, bounds)?, None);

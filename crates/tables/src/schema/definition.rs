@@ -67,6 +67,22 @@ pub struct IndexDefinition {
     pub hashed: bool,
 }
 
+impl IndexDefinition {
+    /// Index of these columns that is not unique, of the default structure.
+    pub fn plain(name: impl Into<String>, columns: Vec<usize>) -> IndexDefinition {
+        IndexDefinition {
+            name: name.into(),
+            columns,
+            unique: false,
+            constraint: false,
+            primary: false,
+            structure: IndexStructure::default(),
+            node_bytes: None,
+            hashed: false,
+        }
+    }
+}
+
 /// Definition of a table; see the [module](self).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TableDefinition {

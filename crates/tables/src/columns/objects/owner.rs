@@ -13,7 +13,7 @@
 //! | 4 | run |
 //! | rest | URLs of the stores that have objects, or had: length (4), UTF-8 |
 //!
-//! What a crash leaves: a row is the one before or the new one. A copy that crashes between a hold and its row writes the
+//! A crash leaves a row as it was before, or the new one. A copy that crashes between a hold and its row writes the
 //! hold again.
 
 use crate::catalog::{key_with_mark, row_body, sealed_row};

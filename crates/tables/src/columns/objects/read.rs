@@ -1,6 +1,6 @@
 //! Sources of column pages: the pool, through its mapping or past it, and objects.
 //!
-//! Which one is in the summary of the row group. Whatever the source, a page is checked, counted by the meter of its kind
+//! The summary of the row group says which one. Whatever the source, a page is checked, counted by the meter of its kind
 //! of storage, and put into the one cache of column pages.
 
 use crate::columns::group::{EntryKind, GroupSummary};
