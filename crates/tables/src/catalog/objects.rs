@@ -520,3 +520,30 @@ impl Table {
         self.definition().object_store.as_deref()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use crate::Catalog;
+    use entresol_memory::{Pool, PoolOptions};
+    use entresol_transactions::StateContext;
+    use std::sync::Arc;
+
+    /// The thread that tunes the cache of pages has it for as long as a step takes, and the database may end meanwhile.
+    #[test]
+    fn pages_in_a_cache_do_not_hold_the_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let open = || {
+            let pool = Pool::open_or_create(dir.path(), &PoolOptions::default())?;
+            Ok::<_, entresol_memory::Error>(
+                Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap(),
+            )
+        };
+        let catalog = open().unwrap();
+        let cache = Arc::clone(&catalog.pages);
+        drop(catalog);
+        assert!(open().is_ok());
+        drop(cache);
+    }
+}

@@ -146,8 +146,9 @@ pub(crate) struct ObjectStores {
     runtime: Arc<RequestRuntime>,
     counters: Arc<RequestCounters>,
     clients: Mutex<BTreeMap<String, Arc<StoreClient>>>,
-    /// State of the catalog, in which the record of the owner is.
-    catalog: OnceLock<(Arc<StateContext>, Arc<State>)>,
+    /// State of the catalog, in which the record of the owner is. Weak: the thread that tunes the cache of pages, which
+    /// has the stores, may outlive the catalog and must not hold the pool open.
+    catalog: OnceLock<(Weak<StateContext>, Weak<State>)>,
     /// Run that writes objects, once it has begun.
     run: Mutex<Option<Run>>,
     pub(crate) unpublished: Mutex<Vec<UnpublishedObject>>,
@@ -171,7 +172,7 @@ impl std::fmt::Debug for ObjectStores {
 impl ObjectStores {
     /// Tells the state of the catalog, and if all of its rows and tables are sound.
     pub(crate) fn attach(&self, context: &Arc<StateContext>, catalog: &Arc<State>, is_sound: bool) {
-        self.catalog.get_or_init(|| (Arc::clone(context), Arc::clone(catalog)));
+        self.catalog.get_or_init(|| (Arc::downgrade(context), Arc::downgrade(catalog)));
         self.keeps_unknown.store(!is_sound, Ordering::Relaxed);
         self.has_removed.store(true, Ordering::Relaxed);
     }
@@ -181,8 +182,12 @@ impl ObjectStores {
         Arc::new(RemovalMark(Arc::clone(stores)))
     }
 
-    fn catalog(&self) -> &(Arc<StateContext>, Arc<State>) {
-        self.catalog.get().expect("the catalog attaches its state before its tables are used")
+    /// State of the catalog. Errors: closed, once the database is gone.
+    fn catalog(&self) -> Result<(Arc<StateContext>, Arc<State>)> {
+        let (context, state) =
+            self.catalog.get().expect("the catalog attaches its state before its tables are used");
+        let attached = context.upgrade().zip(state.upgrade());
+        Ok(attached.ok_or(entresol_memory::Error::Closed)?)
     }
 
     /// Counters so far.
@@ -216,11 +221,11 @@ impl ObjectStores {
     pub(crate) fn begun(&self, running: Running<'_>) -> Result<Option<OwnerRecord>> {
         let mut run = self.run.lock();
         if run.is_none() {
-            let (context, catalog) = self.catalog();
-            if OwnerRecord::read(context, catalog)?.is_none() {
+            let catalog = self.catalog()?;
+            if OwnerRecord::read(&catalog.0, &catalog.1)?.is_none() {
                 return Ok(None);
             }
-            *run = Some(Run::begin(self, self.catalog(), running)?);
+            *run = Some(Run::begin(self, &catalog, running)?);
         }
         Ok(run.as_ref().map(|run| run.record.clone()))
     }
@@ -233,17 +238,18 @@ impl ObjectStores {
     /// Forgets stores that had no objects when there were so many names. A table that gets one of them anew names it again.
     pub(crate) fn forget(&self, stores: &BTreeSet<String>, names: u32) -> Result<()> {
         let mut run = self.run.lock();
-        run.as_mut().map_or(Ok(()), |run| run.forget(self.catalog(), (stores, names)))
+        run.as_mut().map_or(Ok(()), |run| run.forget(&self.catalog()?, (stores, names)))
     }
 
     /// Name for a new object of a store.
     fn next_name(&self, store: &str, running: Running<'_>) -> Result<ObjectName> {
         let mut run = self.run.lock();
+        let catalog = self.catalog()?;
         if run.is_none() {
-            *run = Some(Run::begin(self, self.catalog(), running)?);
+            *run = Some(Run::begin(self, &catalog, running)?);
         }
         let begun = run.as_mut().expect("it was begun");
-        begun.next_name(self.catalog(), store)
+        begun.next_name(&catalog, store)
     }
 
     /// Writes the pages of a row group as an object, durably. It is collected if the transaction does not commit it.
