@@ -5,6 +5,7 @@ use crate::graph::{WindowNode, Writer};
 use crate::operators::Operator;
 use crate::operators::rank_state::{RankLayout, RankState};
 use crate::operators::ranking::{RankOperator, RankTimes};
+use crate::operators::stored_keys::NULLS;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::window::{TimeWindow, WindowSpan};
 use crate::operators::window_aggregate::SourceTimes;
@@ -150,6 +151,14 @@ impl Ranking {
         Ok(())
     }
 
+    /// Column of the edge of windows.
+    fn edge(&self) -> Option<usize> {
+        match &self.emission {
+            RankEmission::WindowClose { edge, .. } => Some(edge.column),
+            RankEmission::EventTime { .. } | RankEmission::Commit => None,
+        }
+    }
+
     fn is_ordered_by(&self, time: usize) -> bool {
         self.order.first().is_some_and(|first| first.column == time && !first.descending)
     }
@@ -158,11 +167,7 @@ impl Ranking {
     /// window stand together.
     fn key_columns(&self) -> Vec<usize> {
         let mut columns: Vec<usize> = Vec::new();
-        let edge = match &self.emission {
-            RankEmission::WindowClose { edge, .. } => Some(edge.column),
-            _ => None,
-        };
-        for column in edge.into_iter().chain(self.partition.iter().copied()) {
+        for column in self.edge().into_iter().chain(self.partition.iter().copied()) {
             if !columns.contains(&column) {
                 columns.push(column);
             }
@@ -176,14 +181,30 @@ impl Ranking {
         (0..stream.columns().len()).filter(|column| !key.contains(column)).collect()
     }
 
-    /// Columns of the state table, and the names of those of its key: the partition and the slot, the arrival, and all
-    /// other columns of the stream.
+    /// Tells whether partitions may be NULL. In a state that an earlier release stored without NULL they may not.
+    fn has_nulls(&self, stream: &Stream) -> bool {
+        let partition = self.key_columns();
+        let may_be_null = |at: &usize| Some(*at) != self.edge() && stream.columns()[*at].nullable;
+        if !partition.iter().any(may_be_null) {
+            return false;
+        }
+        let graph = stream.graph.borrow();
+        // The slot is in the key, too.
+        let is_known = |known: &Schema| known.key().len() > partition.len() + 1;
+        graph.schema(&stream.catalog, &self.state_table).is_none_or(|known| is_known(&known))
+    }
+
+    /// Columns of the state table, and the names of those of its key: the partition, with a number that says which columns of
+    /// it are NULL, and the slot; the arrival; and all other columns of the stream.
     pub(crate) fn state_columns(&self, stream: &Stream) -> (Vec<Column>, Vec<String>) {
         let mut columns: Vec<Column> = Vec::new();
         for at in self.key_columns() {
             let column = &stream.columns()[at];
             let name = free_name(&stored_name(&column.name), &columns);
             columns.push(Column::new(name, column.data_type).not_null());
+        }
+        if self.has_nulls(stream) {
+            columns.push(Column::new(free_name(NULLS, &columns), DataType::BigInt).not_null());
         }
         columns.push(Column::new(free_name(SLOT, &columns), DataType::BigInt).not_null());
         let keys: Vec<String> = columns.iter().map(|column| column.name.clone()).collect();
@@ -205,6 +226,7 @@ impl Ranking {
     pub(crate) fn layout(&self, stream: &Stream) -> RankLayout {
         RankLayout {
             key: self.key_columns(),
+            has_nulls: self.has_nulls(stream),
             others: self.other_columns(stream),
             order: self.order.clone(),
             function: self.function,
@@ -275,7 +297,7 @@ pub(crate) fn free_name(base: &str, columns: &[Column]) -> String {
 }
 
 impl Stream {
-    /// Adds the rank of each row in its partition, and sends the rows up to a limit. Their partition must not be NULL. Of
+    /// Adds the rank of each row in its partition, and sends the rows up to a limit. NULL is a partition. Of
     /// a stream whose rows are taken back, which is ranked at the commit, all rows are stored.
     pub fn rank(&self, ranking: Ranking) -> Stream {
         if !matches!(ranking.emission, RankEmission::Commit) {

@@ -270,6 +270,45 @@ fn aborts_and_restarts_change_nothing() {
     }
 }
 
+/// NULL is a partition, and the state says so; one that was stored for partitions without NULL stays as it is.
+#[test]
+fn a_state_without_null_is_used_as_it_is() {
+    let catalog = volatile();
+    let run = |rows: u64, state: &str, is_nullable: bool, meter: Value| {
+        let mut columns = reading_columns();
+        columns[0].nullable = is_nullable;
+        let topology = builder(&catalog, Boundary::EachTuple);
+        let source = GeneratorSource::new(columns, move |n| {
+            let tuple = vec![meter.clone(), Value::Timestamp(n as i64 * SECOND_US), Value::Double(1.0)];
+            (n < rows).then_some(tuple)
+        });
+        let (lateness, future_limit) = (Duration::ZERO, Duration::MAX);
+        let ranking = Ranking {
+            function: RankFunction::RowNumber,
+            partition: vec![0],
+            order: vec![ascending(1)],
+            limit: Some(1),
+            changes: RankChanges::OfRanks,
+            emission: RankEmission::EventTime { time: 1, lateness, future_limit },
+            rank_column: "place".to_owned(),
+            state_table: state.to_owned(),
+            late: None,
+            partitions_in_dram: GROUPS_IN_DRAM_MAX,
+        };
+        topology.source("readings", source).rank(ranking).select(&["at"]).to_table(ToTable::insert("first"));
+        topology.build().unwrap().run().map_err(|error| error.to_string())
+    };
+    let width = |state: &str| catalog.table(state).unwrap().schema().key().len();
+    run(1, "open", false, Value::Int(1)).unwrap();
+    run(2, "open", true, Value::Int(2)).unwrap();
+    assert_eq!((width("open"), rows(&catalog, "open").len()), (2, 2));
+    let error = run(3, "open", true, Value::Null).unwrap_err();
+    assert!(error.contains("NULL in a PARTITION BY column"), "{error}");
+
+    run(4, "other", true, Value::Null).unwrap();
+    assert_eq!((width("other"), rows(&catalog, "other").len()), (3, 1), "of two rows the first one");
+}
+
 /// A commit sends the rows whose rank is another, and no others.
 #[test]
 fn a_commit_sends_what_has_changed() {

@@ -416,7 +416,7 @@ fn what_a_view_cannot_be_is_refused_with_the_reason() {
 }
 
 /// Views over columns that may be NULL, and the queries of the same rows over all of them.
-const NULLABLE: [(&str, &str, &str); 7] = [
+const NULLABLE: [(&str, &str, &str); 12] = [
     (
         "totals",
         "SELECT a, b, count(*) AS n, sum(x) AS x FROM item GROUP BY a, b",
@@ -451,6 +451,40 @@ const NULLABLE: [(&str, &str, &str); 7] = [
         "sizes",
         "SELECT x, count(*) AS groups FROM (SELECT b, max(x) AS x FROM item GROUP BY b) m GROUP BY x",
         "SELECT x, count(*) FROM (SELECT b, max(x) AS x FROM items GROUP BY b) m GROUP BY x",
+    ),
+    (
+        "greatest_of_a",
+        "SELECT a, place, at, x FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY x DESC NULLS LAST, at) AS place
+            FROM item) r WHERE place <= 3",
+        "SELECT a, place, at, x FROM (SELECT *, row_number() OVER (PARTITION BY a ORDER BY x DESC NULLS LAST, at) AS place
+            FROM items) r WHERE place <= 3",
+    ),
+    (
+        "newest",
+        "SELECT DISTINCT ON (b) b, at, x FROM item ORDER BY b, at DESC",
+        "SELECT DISTINCT ON (b) b, at, x FROM items ORDER BY b, at DESC",
+    ),
+    (
+        "first_of_pairs",
+        "SELECT a, b, place, at FROM (SELECT *, row_number() OVER (PARTITION BY a, b ORDER BY at) AS place FROM item) r
+            WHERE place <= 2",
+        "SELECT a, b, place, at FROM (SELECT *, row_number() OVER (PARTITION BY a, b ORDER BY at) AS place FROM items) r
+            WHERE place <= 2 AND at < (SELECT max(at) FROM items)",
+    ),
+    (
+        "greatest_of_minutes",
+        "SELECT a % 2 AS odd, window_start, place, at FROM (SELECT *,
+            row_number() OVER (PARTITION BY a % 2, window_start ORDER BY x DESC NULLS LAST, at) AS place
+            FROM TUMBLE(item, at, INTERVAL '1 minute')) r WHERE place <= 2",
+        "SELECT odd, start, place, at FROM (SELECT a % 2 AS odd, date_trunc('minute', at) AS start, at,
+            row_number() OVER (PARTITION BY a % 2, date_trunc('minute', at) ORDER BY x DESC NULLS LAST, at) AS place
+            FROM items) r WHERE place <= 2 AND start < (SELECT date_trunc('minute', max(at)) FROM items)",
+    ),
+    (
+        "sums_of_three",
+        "SELECT at, b, sum(x) OVER (PARTITION BY b ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW) AS x FROM item",
+        "SELECT at, b, x FROM (SELECT at, b, sum(x) OVER (PARTITION BY b ORDER BY at ROWS BETWEEN 2 PRECEDING AND CURRENT ROW)
+            AS x FROM items) r WHERE at < (SELECT max(at) FROM items)",
     ),
 ];
 

@@ -48,11 +48,6 @@ impl Replacement {
         if other == Some(expires) { expires } else { self }
     }
 
-    /// Tells whether the columns of the key may be NULL: a ranking refuses NULL in PARTITION BY.
-    pub(crate) fn takes_null(self) -> bool {
-        self != Replacement::Ranking
-    }
-
     /// Columns of the key in errors.
     pub(crate) fn key(self, has_rank: bool) -> &'static str {
         match self {

@@ -46,9 +46,8 @@ pub(crate) fn definition(
     builder.check().map_err(stream_error)?;
     let replaced = translated.view.as_ref();
     let (columns, key) = columns_of(&create.name, clause, &step.plan, replaced)?;
-    let (fields, takes_null) =
-        (step.plan.schema().fields(), replaced.is_some_and(|replaced| replaced.by.takes_null()));
-    let may_be_null = |at: &usize| takes_null && fields.get(*at).is_some_and(|field| field.is_nullable());
+    let fields = step.plan.schema().fields();
+    let may_be_null = |at: &usize| fields.get(*at).is_some_and(|field| field.is_nullable());
     let (key, indexed) = if key.iter().any(may_be_null) { (Vec::new(), key) } else { (key, Vec::new()) };
     let names: Vec<String> = key.into_iter().map(|at| columns[at].name.clone()).collect();
     let mut definition = TableDefinition {

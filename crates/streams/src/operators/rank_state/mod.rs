@@ -41,6 +41,7 @@ use crate::operators::rank_state::rows::{
 };
 use crate::operators::ranking::RankTimes;
 use crate::operators::running_state::is_empty;
+use crate::operators::stored_keys;
 use crate::operators::stored_windows::read_batches;
 use crate::operators::window_state::{RESERVED_BYTES_STEP, columns_of};
 use crate::ranking::{RankChanges, RankOrder};
@@ -48,7 +49,7 @@ use arrow_array::cast::AsArray;
 use arrow_array::types::{Int64Type, TimestampMicrosecondType};
 use arrow_array::{Array, ArrayRef, Int64Array, RecordBatch};
 use arrow_row::{RowConverter, SortField};
-use arrow_schema::{ArrowError, SchemaRef, SortOptions};
+use arrow_schema::{ArrowError, Field, Schema, SchemaRef, SortOptions};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
 use entresol_tables::{ScanRange, Table, arrow_schema, rows_of};
 use entresol_transactions::Transaction;
@@ -109,7 +110,7 @@ impl RankState {
             types[column] = Some(schema.field(at).data_type().clone());
         }
         for (at, &column) in layout.others.iter().enumerate() {
-            types[column] = Some(schema.field(layout.key.len() + 2 + at).data_type().clone());
+            types[column] = Some(schema.field(layout.slot() + 2 + at).data_type().clone());
         }
         let types: Vec<_> = types.into_iter().flatten().collect();
         debug_assert_eq!(types.len(), all, "each column is stored once");
@@ -227,7 +228,7 @@ impl RankState {
         range: ScanRange,
         mut f: impl FnMut(PartitionKey, Arc<RankedRow>),
     ) -> Result<()> {
-        let width = self.layout.key.len();
+        let slot = self.layout.slot();
         read_batches(&self.table, &self.schema, tx, self.table.scan(range), |stored| {
             let malformed = || {
                 self.refused(format!(
@@ -237,7 +238,7 @@ impl RankState {
             };
             let numbers =
                 |column: usize| stored.column(column).as_primitive_opt::<Int64Type>().ok_or_else(malformed);
-            let (slots, arrivals) = (numbers(width)?, numbers(width + 1)?);
+            let (slots, arrivals) = (numbers(slot)?, numbers(slot + 1)?);
             let batch = self.stream_rows(stored)?;
             let times = self.times_of(&batch)?;
             let ranked = self.convert(&batch)?;
@@ -267,21 +268,31 @@ impl RankState {
 
     /// Rows of the stream from those of the state table.
     fn stream_rows(&self, stored: &RecordBatch) -> Result<RecordBatch> {
-        let width = self.layout.key.len();
-        let mut places = vec![0; width + self.layout.others.len()];
+        let mut places = vec![0; self.layout.key.len() + self.layout.others.len()];
         for (at, &column) in self.layout.key.iter().enumerate() {
             places[column] = at;
         }
         for (at, &column) in self.layout.others.iter().enumerate() {
-            places[column] = width + 2 + at;
+            places[column] = self.layout.slot() + 2 + at;
         }
-        stored.project(&places).map_err(|error| self.failed(&error))
+        let read = if self.layout.has_nulls { self.with_nulls(stored) } else { Ok(stored.clone()) };
+        read.and_then(|read| read.project(&places)).map_err(|error| self.failed(&error))
+    }
+
+    /// Rows of the state table whose keys are those of the stream, which may be NULL.
+    fn with_nulls(&self, stored: &RecordBatch) -> Result<RecordBatch, ArrowError> {
+        let width = self.layout.key.len();
+        let keys = stored_keys::loaded(&stored.columns()[..=width])?;
+        let columns = keys.into_iter().chain(stored.columns()[width..].iter().cloned());
+        let fields =
+            stored.schema_ref().fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
+        RecordBatch::try_new(Arc::new(Schema::new(fields.collect::<Vec<Field>>())), columns.collect())
     }
 
     /// Rows of a batch in the forms in which they are compared and stored.
     pub(crate) fn convert(&self, batch: &RecordBatch) -> Result<RankedBatch> {
         let keys = columns_of(batch, &self.layout.key);
-        if keys.iter().any(|key| key.null_count() > 0) {
+        if !self.layout.has_nulls && keys.iter().any(|key| key.null_count() > 0) {
             let reason = "NULL in a PARTITION BY column; filter such rows out, or map NULL to a value";
             return Err(self.refused(reason.to_owned()));
         }
@@ -432,11 +443,17 @@ impl RankState {
         }
         let parser = self.keys.parser();
         let columns = self.keys.convert_rows(std::iter::once(parser.parse(key)));
+        let columns = columns.and_then(|columns| self.stored_key(columns, 1));
         let columns = columns.map_err(|error| self.failed(&error))?;
         let places: Vec<usize> = (0..columns.len()).collect();
         let batch = self.schema.project(&places);
         let batch = batch.and_then(|schema| RecordBatch::try_new(Arc::new(schema), columns));
         Ok(ScanRange::prefix(&rows_of(&batch.map_err(|error| self.failed(&error))?)?[0]))
+    }
+
+    /// Columns of the state table with the partitions of so many rows.
+    fn stored_key(&self, key: Vec<ArrayRef>, rows: usize) -> Result<Vec<ArrayRef>, ArrowError> {
+        if self.layout.has_nulls { stored_keys::stored(&key, rows) } else { Ok(key) }
     }
 
     /// Notes that a partition is of an open window.
@@ -568,7 +585,7 @@ impl RankState {
             differences(before, after, &mut written, &mut deleted);
         }
         if !deleted.is_empty() {
-            let keys = self.stored(&deleted)?.project(&(0..=self.layout.key.len()).collect::<Vec<_>>());
+            let keys = self.stored(&deleted)?.project(&(0..=self.layout.slot()).collect::<Vec<_>>());
             self.table.delete_batch(tx, &keys.map_err(|error| self.failed(&error))?)?;
         }
         if !written.is_empty() {
@@ -583,7 +600,8 @@ impl RankState {
         let all = self.rows.convert_rows(rows.iter().map(|row| row.row.row()));
         let all = all.map_err(|error| self.failed(&error))?;
         let pick = |columns: &[usize]| columns.iter().map(|&at| Arc::clone(&all[at])).collect::<Vec<_>>();
-        let mut columns = pick(&self.layout.key);
+        let key = self.stored_key(pick(&self.layout.key), rows.len());
+        let mut columns = key.map_err(|error| self.failed(&error))?;
         columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.slot))));
         columns.push(Arc::new(Int64Array::from_iter_values(rows.iter().map(|row| row.arrival))));
         columns.extend(pick(&self.layout.others));

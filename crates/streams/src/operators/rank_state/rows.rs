@@ -18,6 +18,8 @@ pub(crate) type PartitionKey = Arc<[u8]>;
 pub(crate) struct RankLayout {
     /// Columns of the partition, of windows the edge first.
     pub(crate) key: Vec<usize>,
+    /// True if the key may be NULL: in the state table a number behind it says which of its columns are.
+    pub(crate) has_nulls: bool,
     /// All others.
     pub(crate) others: Vec<usize>,
     pub(crate) order: Vec<RankOrder>,
@@ -155,6 +157,11 @@ impl RankedBatch {
 }
 
 impl RankLayout {
+    /// Place of the slot in the state table, behind the partition.
+    pub(super) fn slot(&self) -> usize {
+        self.key.len() + usize::from(self.has_nulls)
+    }
+
     /// Number of rows of a partition that are stored, by the ranking function; none if all are.
     pub(super) fn stored_limit(&self) -> Option<usize> {
         self.limit.filter(|_| !self.has_changes)
