@@ -192,7 +192,7 @@ pub struct ServeArguments {
     pub startup_timeout: Duration,
     /// Time that running statements may go on after SIGTERM. Then they are stopped; the process ends less
     /// than two seconds later, whatever they do.
-    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = time)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = time)]
     pub shutdown_timeout: Duration,
     /// Memory and devices of the database.
     #[command(flatten)]

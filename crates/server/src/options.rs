@@ -15,7 +15,7 @@ pub const STARTUP_TIME_MAX: Duration = Duration::from_secs(10);
 /// Default time that a transaction may be open without a statement.
 pub const IDLE_IN_TRANSACTION_TIME_MAX: Duration = Duration::from_secs(600);
 /// Default time that statements may go on once the server is told to end.
-pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(3);
+pub const SHUTDOWN_TIME_MAX: Duration = Duration::from_secs(2);
 /// Prepared statements and portals of a connection.
 pub const NAMES_MAX: usize = 10_000;
 

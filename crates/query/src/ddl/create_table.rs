@@ -57,7 +57,7 @@ pub(crate) async fn create_table(session: &SessionCore, create: &CreateTable) ->
     let tx = session.catalog.begin()?;
     let _bound = session.bind(&tx);
     let frame = plan_query(session, query_statement(query.clone())).await?;
-    let schema = table_definition::derived_schema(frame.schema().as_arrow())?;
+    let schema = table_definition::created_schema(frame.logical_plan())?;
     let declared = table_options::declared_options(create)?;
     let mut definition = TableDefinition::plain(schema);
     definition.placement = declared.placement.unwrap_or_default();

@@ -12,16 +12,19 @@ use crate::dml::defaults;
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, refuse};
 use crate::planner::translation;
-use crate::postgres::types::{column_of, declared_type};
+use crate::postgres::types::{DECIMAL_DEFAULT, column_of, declared_type};
 use crate::session::core::SessionCore;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
 use datafusion::execution::context::SessionState;
+use datafusion::logical_expr::{Expr as PlannedExpr, LogicalPlan};
 use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, ConstraintCharacteristics, CreateTable, CreateTableOptions,
     DeferrableInitial, Expr, HiveDistributionStyle, Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
 use entresol_structures::IndexStructure;
-use entresol_tables::{Check, Column, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition};
+use entresol_tables::{
+    Check, Column, DataType, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition,
+};
 
 /// Column with the constraints of its declaration.
 pub(crate) struct DeclaredColumn {
@@ -238,9 +241,51 @@ pub(crate) fn declared_schema_is_absent(create: &CreateTable) -> Result<()> {
     refuse("CREATE TABLE AS", &[(!create.constraints.is_empty(), "PRIMARY KEY")])
 }
 
-/// Schema of a table made by CREATE TABLE AS: the query's columns, nullable, without a key.
+/// Schema of the rows of a query: its columns, nullable, without a key.
 pub(crate) fn derived_schema(source: &ArrowSchema) -> Result<Schema> {
     Ok(Schema::new(derived_columns(source)?, &[] as &[&str])?)
+}
+
+/// Schema of a table made by CREATE TABLE AS: the same, but a number that is computed is a NUMERIC, which has as many digits
+/// before the point as there may be and loses none behind it; one of a column has those of the column.
+pub(crate) fn created_schema(plan: &LogicalPlan) -> Result<Schema> {
+    let mut columns = derived_columns(plan.schema().as_arrow())?;
+    for (at, column) in columns.iter_mut().enumerate() {
+        if let DataType::Decimal { scale, .. } = column.data_type
+            && column.modifier == Modifier::None
+            && !is_of_column(plan, at)
+        {
+            column.data_type = DataType::Decimal { precision: DECIMAL_DEFAULT.0, scale };
+            column.modifier = Modifier::Exact;
+        }
+    }
+    Ok(Schema::new(columns, &[] as &[&str])?)
+}
+
+/// Tells whether a column of a plan is one of a table.
+fn is_of_column(plan: &LogicalPlan, at: usize) -> bool {
+    match plan {
+        LogicalPlan::TableScan(_) => true,
+        LogicalPlan::Projection(projection) => {
+            let Some(PlannedExpr::Column(column)) =
+                projection.expr.get(at).map(|expr| expr.clone().unalias_nested().data)
+            else {
+                return false;
+            };
+            let found = projection.input.schema().index_of_column(&column);
+            found.is_ok_and(|at| is_of_column(&projection.input, at))
+        }
+        LogicalPlan::Filter(_)
+        | LogicalPlan::Sort(_)
+        | LogicalPlan::Limit(_)
+        | LogicalPlan::SubqueryAlias(_)
+        | LogicalPlan::Distinct(_) => plan.inputs().first().is_some_and(|input| is_of_column(input, at)),
+        LogicalPlan::Join(join) => {
+            let left = join.left.schema().fields().len();
+            if at < left { is_of_column(&join.left, at) } else { is_of_column(&join.right, at - left) }
+        }
+        _ => false,
+    }
 }
 
 /// Columns for the rows of a query.

@@ -88,7 +88,8 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
     own.extend(regular_expressions::functions());
     own.extend(ordered_sets::functions());
     own.extend(windows::functions());
-    own.extend([formatted::function(), buckets::function(), arrays::function()]);
+    own.extend([formatted::function(), buckets::function()]);
+    own.extend(arrays::functions());
     own.into_iter().for_each(|function| context.register_udf(function));
     if let Ok(list) = context.udf("string_to_array") {
         context.register_udf(list.as_ref().clone().with_aliases(["string_to_table"]));

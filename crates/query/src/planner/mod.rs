@@ -24,6 +24,7 @@ pub(crate) mod parameters;
 pub(crate) mod patterns;
 mod planned_relations;
 pub(crate) mod query;
+pub(crate) mod relation_aliases;
 pub(crate) mod row_expressions;
 pub(crate) mod rules;
 pub(crate) mod run_values;

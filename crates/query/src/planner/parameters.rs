@@ -26,8 +26,9 @@ use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr as PlanExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values};
 use datafusion::sql::sqlparser::ast::{
-    Array, ArrayElemTypeDef, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Query, SelectItem,
-    SetExpr, TimezoneInfo, TypedString, Value as Literal, Visit, VisitMut,
+    Array, ArrayElemTypeDef, BinaryOperator, CastKind, DataType as SqlType, ExactNumberInfo, Expr, Function,
+    FunctionArg, FunctionArgExpr, FunctionArguments, Query, SelectItem, SetExpr, TimezoneInfo, TypedString,
+    Value as Literal, Visit, VisitMut,
 };
 use entresol_tables::{Column, DataType, Interval, Value, arrow_type};
 use std::collections::BTreeMap;
@@ -238,6 +239,44 @@ pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<L
         other => Ok(Transformed::no(other)),
     })?;
     Ok(plan)
+}
+
+/// Casts the parameters whose types the client declares, where the planner asks for the types of operands: in arithmetic and
+/// arguments of functions. It takes a parameter for a value of any type.
+pub(crate) fn declare(statement: &mut impl VisitMut, types: &Types) {
+    let declared = |expr: &mut Expr| {
+        let known = alone(expr).and_then(|index| types.0.get(&index)).filter(|of| !of.is_string());
+        if let Some(of) = known.and_then(sql_type) {
+            *expr = cast(std::mem::replace(expr, Expr::Value(Literal::Null.into())), of);
+        }
+    };
+    let _: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
+        match expr {
+            Expr::BinaryOp { left, op, right }
+                if matches!(
+                    op,
+                    BinaryOperator::Plus
+                        | BinaryOperator::Minus
+                        | BinaryOperator::Multiply
+                        | BinaryOperator::Divide
+                        | BinaryOperator::Modulo
+                        | BinaryOperator::StringConcat
+                ) =>
+            {
+                declared(left);
+                declared(right);
+            }
+            Expr::Function(Function { args: FunctionArguments::List(list), .. }) => {
+                for argument in &mut list.args {
+                    if let FunctionArg::Unnamed(FunctionArgExpr::Expr(value)) = argument {
+                        declared(value);
+                    }
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    });
 }
 
 /// Puts functions in the place of the parameters of a plan, whose types are known.

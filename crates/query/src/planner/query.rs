@@ -12,6 +12,7 @@ use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::join_using;
 use crate::planner::limits;
+use crate::planner::relation_aliases;
 use crate::planner::sampling;
 use crate::planner::time_travel;
 use crate::planner::translation;
@@ -96,7 +97,7 @@ pub(crate) async fn query(session: &SessionCore, statement: DFStatement) -> Resu
 async fn optimised(
     session: &SessionCore,
     state: &SessionState,
-    statement: DFStatement,
+    mut statement: DFStatement,
 ) -> Result<LogicalPlan> {
     let scope = session.plan_scope();
     // Tables have other columns as of a point in time, and DESCRIBE has those of sources in its plan.
@@ -108,6 +109,7 @@ async fn optimised(
         PlanLookup::New => false,
     };
     let repeated = is_repeated.then(|| statement.clone());
+    relation_aliases::rename(&session.catalog, &mut statement);
     let plan = logical_plan(session, state, statement).await?;
     // Computed limits and points in time are no part of the plan any more.
     let is_reusable = |statement: &DFStatement| {

@@ -1,4 +1,9 @@
-//! `trim_array(list, n)`: a list without its last elements; an error (2202E) if it has fewer.
+//! Functions of lists that DataFusion lacks.
+//!
+//! | function | result |
+//! | --- | --- |
+//! | `trim_array(list, n)` | the list without its last elements; an error (2202E) if it has fewer |
+//! | `list_or_empty(list)` | the list, or one without elements for NULL: what `ARRAY(SELECT ...)` is of no rows |
 
 use crate::error::{Error, external};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListArray, UInt64Array};
@@ -16,9 +21,61 @@ struct TrimArray {
     signature: Signature,
 }
 
-/// Function of this module.
-pub(crate) fn function() -> ScalarUDF {
-    ScalarUDF::from(TrimArray { signature: Signature::user_defined(Volatility::Immutable) })
+/// Functions of this module.
+pub(crate) fn functions() -> [ScalarUDF; 2] {
+    [
+        ScalarUDF::from(TrimArray { signature: Signature::user_defined(Volatility::Immutable) }),
+        ScalarUDF::from(ListOrEmpty { signature: Signature::any(1, Volatility::Immutable) }),
+    ]
+}
+
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct ListOrEmpty {
+    signature: Signature,
+}
+
+impl ScalarUDFImpl for ListOrEmpty {
+    fn name(&self) -> &str {
+        "list_or_empty"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
+        match arguments.first() {
+            Some(list @ DataType::List(_)) => Ok(list.clone()),
+            _ => internal_err!("list_or_empty expects a list"),
+        }
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
+        let is_constant = matches!(arguments.args[0], ColumnarValue::Scalar(_));
+        let lists = arguments.args[0].to_array(if is_constant { 1 } else { arguments.number_rows })?;
+        let all = without_null(lists.as_list::<i32>())?;
+        Ok(if is_constant {
+            ColumnarValue::Scalar(ScalarValue::try_from_array(&all, 0)?)
+        } else {
+            ColumnarValue::Array(all)
+        })
+    }
+}
+
+/// Lists of which those that are NULL have no elements.
+fn without_null(lists: &ListArray) -> DFResult<ArrayRef> {
+    let (mut taken, mut offsets) = (Vec::new(), vec![0_i32]);
+    for row in 0..lists.len() {
+        if lists.is_valid(row) {
+            let bounds = &lists.value_offsets()[row..row + 2];
+            taken.extend(bounds[0] as u64..bounds[1] as u64);
+        }
+        offsets.push(i32::try_from(taken.len()).unwrap_or(i32::MAX));
+    }
+    let DataType::List(field) = lists.data_type() else { return internal_err!("list_or_empty of no list") };
+    let values = take(lists.values(), &UInt64Array::from(taken), None)?;
+    let offsets = OffsetBuffer::new(ScalarBuffer::from(offsets));
+    Ok(Arc::new(ListArray::try_new(Arc::clone(field), offsets, values, None)?))
 }
 
 impl ScalarUDFImpl for TrimArray {

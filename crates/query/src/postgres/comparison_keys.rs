@@ -16,6 +16,7 @@ use crate::postgres::bound_operands::{self, is_volatile};
 use crate::postgres::intervals;
 use crate::postgres::json::{self, JsonType, json_type};
 use crate::postgres::rewriting::rewritten;
+use crate::postgres::text_output;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNodeRecursion};
@@ -269,10 +270,12 @@ pub(crate) fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
     changed
 }
 
-/// Cast of an interval, if it needs a function; else the expression.
+/// Cast of an interval, or to text, if it needs a function; else the expression.
 fn converted(expr: Expr, to: &DataType, schema: &DFSchema) -> Result<Expr, Expr> {
     match expr.get_type(schema) {
-        Ok(from) => intervals::converted(expr, &from, to),
+        Ok(from) => {
+            intervals::converted(expr, &from, to).or_else(|expr| text_output::converted(expr, &from, to))
+        }
         Err(_) => Err(expr),
     }
 }

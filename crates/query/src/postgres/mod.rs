@@ -30,6 +30,7 @@ pub(crate) mod result_types;
 pub(crate) mod rewriting;
 pub(crate) mod settings;
 pub(crate) mod similar;
+pub(crate) mod text_output;
 pub(crate) mod time_parts;
 pub(crate) mod time_zones;
 pub(crate) mod to_char;

@@ -15,6 +15,7 @@ use crate::postgres::char_padding::plain_text;
 use crate::postgres::decimal_division::{ExactOperation, exact_type};
 use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
 use crate::postgres::json::json_type;
+use crate::postgres::regular_expressions::over_lines;
 use crate::postgres::result_types;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -142,6 +143,15 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResu
             op: op @ (Operator::Plus | Operator::Minus | Operator::Modulo),
             right,
         }) => result_types::operation(left, op, right, schema),
+        Expr::BinaryExpr(BinaryExpr {
+            left,
+            op:
+                op @ (Operator::RegexMatch
+                | Operator::RegexIMatch
+                | Operator::RegexNotMatch
+                | Operator::RegexNotIMatch),
+            right,
+        }) => Expr::BinaryExpr(BinaryExpr { left, op, right: Box::new(over_lines(*right)) }),
         Expr::Case(case) => result_types::case(case, schema),
         Expr::AggregateFunction(mut function) => {
             let of = function.params.args.first().and_then(|argument| argument.get_type(schema).ok());
@@ -179,6 +189,7 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResu
             {
                 widen(&mut function.params.args, schema);
             }
+            result_types::default_of_window(&mut function, schema)?;
             Expr::WindowFunction(function)
         }
         Expr::OuterReferenceColumn(field, column) => {

@@ -2,6 +2,7 @@
 //!
 //! | function | result |
 //! | --- | --- |
+//! | `regexp_match(s, p [, flags])` | the groups of the first match, of which some may be NULL; the match where there are no groups |
 //! | `regexp_matches(s, p [, flags])` | rows: the groups of the first match, of all with `g`; the match where there are no groups |
 //! | `regexp_split_to_array(s, p [, flags])`, `regexp_split_to_table` | the strings between matches, as a list, as rows |
 //! | `regexp_substr(s, p [, start [, n [, flags [, group]]]])` | the n-th match from a character on, or a group of it |
@@ -18,9 +19,10 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, ListBuilder, StringBuil
 use datafusion::arrow::datatypes::{DataType, Field, Int64Type};
 use datafusion::common::{Result as DFResult, ScalarValue, internal_err};
 use datafusion::logical_expr::{
-    ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    binary_expr, lit,
 };
-use regex::{Regex, RegexBuilder};
+use regex::{Captures, Regex, RegexBuilder};
 use std::sync::Arc;
 
 /// Maximum bytes of a compiled expression.
@@ -28,6 +30,7 @@ const COMPILED_BYTES_MAX: usize = 1 << 20;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 enum Op {
+    Match,
     Matches,
     SplitToArray,
     SplitToTable,
@@ -41,8 +44,8 @@ struct Function {
 }
 
 /// Functions of this module.
-pub(crate) fn functions() -> [ScalarUDF; 4] {
-    [Op::Matches, Op::SplitToArray, Op::SplitToTable, Op::Substr]
+pub(crate) fn functions() -> [ScalarUDF; 5] {
+    [Op::Match, Op::Matches, Op::SplitToArray, Op::SplitToTable, Op::Substr]
         .map(|op| ScalarUDF::from(Function { op, signature: Signature::user_defined(Volatility::Immutable) }))
 }
 
@@ -53,6 +56,7 @@ fn strings() -> DataType {
 impl ScalarUDFImpl for Function {
     fn name(&self) -> &str {
         match self.op {
+            Op::Match => "regexp_match",
             Op::Matches => "regexp_matches",
             Op::SplitToArray => "regexp_split_to_array",
             Op::SplitToTable => "regexp_split_to_table",
@@ -89,7 +93,7 @@ impl ScalarUDFImpl for Function {
     fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
         Ok(match self.op {
             Op::Matches => DataType::List(Arc::new(Field::new_list_field(strings(), true))),
-            Op::SplitToArray | Op::SplitToTable => strings(),
+            Op::Match | Op::SplitToArray | Op::SplitToTable => strings(),
             Op::Substr => DataType::Utf8,
         })
     }
@@ -100,6 +104,7 @@ impl ScalarUDFImpl for Function {
         let columns = arguments.args.iter().map(|value| value.to_array(rows));
         let call = Call { columns: columns.collect::<DFResult<_>>()?, compiled: None };
         let result = match self.op {
+            Op::Match => call.first_match(rows),
             Op::Matches => call.matches(rows),
             Op::SplitToArray | Op::SplitToTable => call.split(rows),
             Op::Substr => call.substr(rows),
@@ -168,14 +173,29 @@ impl Call {
             let (regex, global) = self.compile(2, row)?;
             let groups = regex.captures_len();
             for captures in regex.captures_iter(self.text(0, row)).take(if global { usize::MAX } else { 1 }) {
-                let first = usize::from(groups > 1);
-                for group in first..groups {
-                    let text = captures.get(group).map(|group| group.as_str());
-                    found.values().values().append_option(text);
-                }
-                found.values().append(true);
+                append_groups(&captures, groups, found.values());
             }
             found.append(true);
+        }
+        Ok(Arc::new(found.finish()))
+    }
+
+    fn first_match(mut self, rows: usize) -> Result<ArrayRef, Error> {
+        let mut found = ListBuilder::new(StringBuilder::new());
+        for row in 0..rows {
+            if self.is_null(row) {
+                found.append(false);
+                continue;
+            }
+            let (regex, global) = self.compile(2, row)?;
+            if global {
+                let message = "regexp_match() does not support the \"global\" option";
+                return Err(Error::coded("22023", message));
+            }
+            match regex.captures(self.text(0, row)) {
+                Some(captures) => append_groups(&captures, regex.captures_len(), &mut found),
+                None => found.append(false),
+            }
         }
         Ok(Arc::new(found.finish()))
     }
@@ -232,6 +252,14 @@ impl Call {
     }
 }
 
+/// Appends the list of the groups of a match, or of the match where the expression has no groups.
+fn append_groups(captures: &Captures<'_>, groups: usize, lists: &mut ListBuilder<StringBuilder>) {
+    for group in usize::from(groups > 1)..groups {
+        lists.values().append_option(captures.get(group).map(|group| group.as_str()));
+    }
+    lists.append(true);
+}
+
 /// Group of the n-th match from a byte on.
 fn nth_match<'t>(regex: &Regex, text: &'t str, from: usize, nth: usize, group: usize) -> Option<&'t str> {
     let mut at = from;
@@ -244,6 +272,18 @@ fn nth_match<'t>(regex: &Regex, text: &'t str, from: usize, nth: usize, group: u
         }
     }
     Some(regex.captures_at(text, at)?.get(group)?.as_str())
+}
+
+/// Pattern of DataFusion's operators and functions, whose point matches no new line unless the pattern says so.
+pub(crate) fn over_lines(pattern: Expr) -> Expr {
+    const MODE: &str = "(?s)";
+    match pattern {
+        Expr::Literal(ScalarValue::Utf8(Some(text)), metadata) if !text.starts_with(MODE) => {
+            Expr::Literal(ScalarValue::Utf8(Some(format!("{MODE}{text}"))), metadata)
+        }
+        Expr::Literal(..) => pattern,
+        other => binary_expr(lit(MODE), Operator::StringConcat, other),
+    }
 }
 
 /// Expression of a pattern with PostgreSQL's flags.

@@ -16,12 +16,15 @@
 
 use crate::postgres::bytes::octet_length;
 use crate::postgres::numeric_functions::{from_float, rounded};
+use crate::postgres::regular_expressions::over_lines;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
-use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction};
+use datafusion::functions::expr_fn::nullif;
+use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction, WindowFunction};
 use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, bitwise_and, cast, lit, when,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, WindowFunctionDefinition, bitwise_and,
+    cast, lit, when,
 };
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
 
@@ -35,10 +38,14 @@ const COUNTS: [&str; 7] = [
     "regexp_instr",
     "strpos",
 ];
+/// Functions of these that are NULL where there are no elements.
+const LENGTHS: [&str; 1] = ["array_length"];
 /// Functions whose result has the type of their arguments.
 const OF_ARGUMENTS: [&str; 2] = ["gcd", "lcm"];
+/// Functions of DataFusion whose second argument is a regular expression.
+const PATTERNS: [&str; 3] = ["regexp_replace", "regexp_like", "regexp_count"];
 /// Functions that join their arguments to a string.
-const JOINING: [&str; 2] = ["concat", "concat_ws"];
+const JOINING: [&str; 3] = ["concat", "concat_ws", "format"];
 
 /// Call of a function with its result type.
 pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<Expr> {
@@ -52,7 +59,13 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
     let is_count = COUNTS.contains(&name)
         || OF_ARGUMENTS.contains(&name) && call.args.iter().all(|arg| of(arg) == Some(DataType::Int32));
     if is_count {
-        let call = Expr::ScalarFunction(call);
+        let is_length = LENGTHS.contains(&name);
+        let mut call = Expr::ScalarFunction(call);
+        if is_length {
+            // A list without elements has no bounds.
+            let zero = ScalarValue::new_zero(&call.get_type(schema)?)?;
+            call = nullif(call, Expr::Literal(zero, None));
+        }
         let is_int = matches!(call.get_type(schema), Ok(DataType::Int32 | DataType::Null));
         return Ok(if is_int { call } else { cast(call, DataType::Int32) });
     }
@@ -77,16 +90,59 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
         }
         return Ok(Expr::ScalarFunction(call));
     }
+    if let Some(pattern) = call.args.get_mut(1)
+        && PATTERNS.contains(&name)
+        && of(pattern) == Some(DataType::Utf8)
+    {
+        *pattern = over_lines(std::mem::take(pattern));
+        return Ok(Expr::ScalarFunction(call));
+    }
     if JOINING.contains(&name) {
         for argument in &mut call.args {
-            if of(argument) == Some(DataType::Boolean) {
-                let flag = std::mem::take(argument);
-                let negation = Expr::Not(Box::new(flag.clone()));
-                *argument = when(flag, lit("t")).when(negation, lit("f")).end()?;
+            match of(argument) {
+                Some(DataType::Boolean) => {
+                    let flag = std::mem::take(argument);
+                    let negation = Expr::Not(Box::new(flag.clone()));
+                    *argument = when(flag, lit("t")).when(negation, lit("f")).end()?;
+                }
+                Some(other) if !is_joined_as_it_is(&other) => {
+                    *argument = cast(std::mem::take(argument), DataType::Utf8);
+                }
+                _ => {}
             }
         }
     }
     Ok(Expr::ScalarFunction(call))
+}
+
+/// Gives the value and the default of `lag` and `lead` the type of both, if that is another one.
+pub(crate) fn default_of_window(function: &mut WindowFunction, schema: &DFSchema) -> DFResult<()> {
+    let WindowFunctionDefinition::WindowUDF(of) = &function.fun else { return Ok(()) };
+    let [value, _, default] = function.params.args.as_mut_slice() else { return Ok(()) };
+    if !matches!(of.name(), "lag" | "lead") {
+        return Ok(());
+    }
+    let types = [value.get_type(schema)?, default.get_type(schema)?];
+    // An integer fits any number.
+    if types[0] == types[1] || types[1].is_integer() || !types.iter().all(DataType::is_numeric) {
+        return Ok(());
+    }
+    let common = if types.iter().any(DataType::is_floating) {
+        Some(DataType::Float64)
+    } else {
+        get_coerce_type_for_case_expression(&types, None)
+    };
+    if let Some(common) = common {
+        for (argument, _) in [value, default].into_iter().zip(&types).filter(|(_, of)| **of != common) {
+            *argument = cast(std::mem::take(argument), common.clone());
+        }
+    }
+    Ok(())
+}
+
+/// Tells whether the text of a value is DataFusion's.
+fn is_joined_as_it_is(of: &DataType) -> bool {
+    !(of.is_floating() || matches!(of, DataType::List(_) | DataType::Struct(_) | DataType::Binary))
 }
 
 /// Arithmetic with its result type.

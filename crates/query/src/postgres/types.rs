@@ -37,7 +37,7 @@ use entresol_tables::{Column, DataType, Modifier, Schema, arrow_type};
 use std::sync::Arc;
 
 /// Precision and scale of a DECIMAL that specifies neither.
-const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
+pub(crate) const DECIMAL_DEFAULT: (u8, u8) = (38, 10);
 
 /// Column type for all values of an Arrow type; `None` if there is none. For CREATE TABLE AS.
 pub fn column_type(arrow: &ArrowType) -> Option<DataType> {

@@ -34,7 +34,7 @@ struct Class {
     privileges: Option<Vec<String>>,
     /// `reloptions`: what a clustered table was created with.
     options: Option<Vec<String>>,
-    /// `reltuples`, of the last ANALYZE.
+    /// `reltuples`: counted, or of the last ANALYZE; none before that.
     rows: Option<f64>,
 }
 
@@ -52,7 +52,7 @@ pub(crate) fn classes(view: &View) -> DFResult<Rows> {
         has_index: !indexes_of(table).is_empty(),
         privileges: access_list(&roles, table.name()),
         options: table_options(table),
-        rows: table.analyzed().map(|analyzed| analyzed.rows),
+        rows: table.analyzed().map(|analyzed| table.newest_rows().map_or(analyzed.rows, |rows| rows as f64)),
     });
     let indexes = view.indexes().map(|index| Class {
         oid: index.oid,

@@ -39,14 +39,15 @@ use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::parser::command::Command;
 use crate::parser::merge::MergeStatement;
-use crate::parser::statement::query_statement;
 use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
+use crate::parser::statement::{inner_mut, query_statement};
 use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::fast_path::Point;
 use crate::planner::generic::GenericPlan;
 use crate::planner::limits;
 use crate::planner::parameters::{self, Types};
 use crate::planner::query;
+use crate::planner::relation_aliases;
 use crate::planner::time_travel;
 use crate::postgres::number_types;
 use crate::postgres::time_zones::Zone;
@@ -386,6 +387,10 @@ impl Session {
                 let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);
+                relation_aliases::rename(&self.core.catalog, &mut present);
+                if let Some(tree) = inner_mut(&mut present) {
+                    parameters::declare(tree, &types);
+                }
                 let plan = query::logical_plan(&self.core, &state, present).await?;
                 types.of_plan(&plan)?;
                 let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;

@@ -50,6 +50,7 @@ mod lists;
 mod membership;
 mod names;
 mod operators;
+mod recursive;
 mod types;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
@@ -209,6 +210,7 @@ impl VisitorMut for SpellingVisitor {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.depth += 1;
         limit_fetch(query);
+        query.with.iter_mut().for_each(recursive::number_first_terms);
         order_items(query);
         join_using::mark_order(query);
         set_apart(&mut query.body, false);
@@ -231,6 +233,13 @@ impl VisitorMut for SpellingVisitor {
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
         table(factor, self.names_value);
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr {
+            rows_of_list(right);
+        }
         ControlFlow::Continue(())
     }
 
@@ -664,11 +673,32 @@ fn is_call(expr: &Expr, name: &str) -> bool {
     matches!(expr, Expr::Function(function) if system_name(&function.name).is_some_and(|called| called == name))
 }
 
+/// Replaces `ARRAY(query)` behind ANY or ALL by its rows.
+fn rows_of_list(list: &mut Expr) {
+    let query = match &*list {
+        Expr::Function(function) if is_call(list, "array") => match &function.args {
+            FunctionArguments::Subquery(query) => query.clone(),
+            _ => return,
+        },
+        Expr::Nested(inner) => {
+            let mut inner = (**inner).clone();
+            rows_of_list(&mut inner);
+            if matches!(inner, Expr::Subquery(_)) {
+                *list = inner;
+            }
+            return;
+        }
+        _ => return,
+    };
+    *list = Expr::Subquery(query);
+}
+
 /// `ARRAY(query)`; its order matters, which DataFusion preserves only with a LIMIT.
 fn list_of_rows(query: &Query) -> Option<Expr> {
     let ordered = query.order_by.is_some() && query.limit_clause.is_none() && query.fetch.is_none();
     let all = if ordered { format!(" LIMIT {}", i64::MAX >> 1) } else { String::new() };
-    let text = format!("SELECT array_agg(\"rows\".\"x\") FROM ({query}{all}) AS \"rows\"(\"x\")");
+    let text =
+        format!("SELECT list_or_empty(array_agg(\"rows\".\"x\")) FROM ({query}{all}) AS \"rows\"(\"x\")");
     let DFStatement::Statement(statement) = query_of(&text).ok()? else { return None };
     let Statement::Query(outer) = *statement else { return None };
     Some(Expr::Subquery(outer))

@@ -1,0 +1,141 @@
+//! Aliases of relations that are names of columns too.
+//!
+//! In a subquery `a.id` is a column of the relation `a`, also of one of a query around it. DataFusion looks for a column `a`
+//! of the subquery first, and then for a field of it. So where a statement has subqueries, an alias that is the name of one of
+//! its columns gets another name, in all places: what it names in which query stays.
+
+use crate::parser::names::{identifier, table_name};
+use crate::parser::statement::{inner, inner_mut};
+use crate::parser::visit::{walk, walk_mut};
+use datafusion::sql::parser::Statement as DFStatement;
+use datafusion::sql::sqlparser::ast::{
+    Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
+    TableFactor, Visitor, VisitorMut,
+};
+use entresol_tables::Catalog;
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+/// Renames aliases that are names of columns.
+pub(crate) fn rename(catalog: &Catalog, statement: &mut DFStatement) {
+    let mut found =
+        Names { catalog, aliases: BTreeSet::new(), columns: BTreeSet::new(), has_subquery: false };
+    let Some(tree) = inner(statement) else { return };
+    let _ = walk(tree, &mut found);
+    let renamed: BTreeSet<String> = found.aliases.intersection(&found.columns).cloned().collect();
+    if !found.has_subquery || renamed.is_empty() {
+        return;
+    }
+    if let Some(tree) = inner_mut(statement) {
+        let _ = walk_mut(tree, &mut AliasRenamer { renamed });
+    }
+}
+
+/// Names in a statement.
+struct Names<'c> {
+    catalog: &'c Catalog,
+    aliases: BTreeSet<String>,
+    /// Of its tables, and those that it gives to results.
+    columns: BTreeSet<String>,
+    /// True if an expression has a subquery.
+    has_subquery: bool,
+}
+
+impl Visitor for Names<'_> {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { alias, .. } | TableFactor::Derived { alias, .. } = factor
+            && let Some(alias) = alias
+        {
+            self.aliases.insert(identifier(&alias.name));
+            self.columns.extend(alias.columns.iter().map(|column| identifier(&column.name)));
+        }
+        if let TableFactor::Table { name, .. } = factor
+            && let Ok(name) = table_name(name)
+            && let Ok(table) = self.catalog.table(&name)
+        {
+            self.columns.extend(table.schema().visible_columns().iter().map(|column| column.name.clone()));
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        for item in &select.projection {
+            match item {
+                SelectItem::ExprWithAlias { alias, .. } => drop(self.columns.insert(identifier(alias))),
+                SelectItem::UnnamedExpr(Expr::Identifier(column)) => {
+                    self.columns.insert(identifier(column));
+                }
+                _ => {}
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        self.has_subquery |=
+            matches!(expr, Expr::Subquery(_) | Expr::Exists { .. } | Expr::InSubquery { .. });
+        ControlFlow::Continue(())
+    }
+}
+
+struct AliasRenamer {
+    renamed: BTreeSet<String>,
+}
+
+impl AliasRenamer {
+    /// Other name of a relation, if it has one.
+    fn name(&self, relation: &Ident) -> Option<Ident> {
+        let name = identifier(relation);
+        self.renamed.contains(&name).then(|| Ident::with_quote('"', format!("{name}'")))
+    }
+
+    fn rename(&self, relation: &mut Ident) {
+        if let Some(name) = self.name(relation) {
+            *relation = name;
+        }
+    }
+}
+
+impl VisitorMut for AliasRenamer {
+    type Break = ();
+
+    fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        match factor {
+            TableFactor::Table { alias: Some(alias), .. }
+            | TableFactor::Derived { alias: Some(alias), .. } => {
+                self.rename(&mut alias.name);
+            }
+            TableFactor::Table { name: ObjectName(parts), alias: alias @ None, .. } => {
+                if let [.., ObjectNamePart::Identifier(last)] = parts.as_slice()
+                    && let Some(name) = self.name(last)
+                {
+                    *alias = Some(TableAlias { explicit: true, name, columns: Vec::new(), at: None });
+                }
+            }
+            _ => {}
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
+        for item in &mut select.projection {
+            if let SelectItem::QualifiedWildcard(SelectItemQualifiedWildcardKind::ObjectName(name), _) = item
+                && let [ObjectNamePart::Identifier(relation)] = name.0.as_mut_slice()
+            {
+                self.rename(relation);
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        if let Expr::CompoundIdentifier(names) = expr
+            && let [relation, _] = names.as_mut_slice()
+        {
+            self.rename(relation);
+        }
+        ControlFlow::Continue(())
+    }
+}
