@@ -193,7 +193,7 @@ fn query(error: &entresol_query::Error) -> ErrorKind {
         E::NoSuchTable(_) => ErrorKind::NotFound,
         E::MemoryLimit(_) => ErrorKind::MemoryLimit,
         E::Internal(_) => ErrorKind::Internal,
-        E::Copy { error, .. } => query(error),
+        E::Copy { error, .. } | E::InStep { error, .. } => query(error),
         E::Coded { sqlstate: "0A000", .. } => ErrorKind::Unsupported,
         E::Coded { sqlstate: "53000", .. } => ErrorKind::MemoryLimit,
         E::Tables(error) => tables(error),

@@ -20,6 +20,8 @@ mod bounded_memory;
 mod chains;
 #[path = "topologies/changing_joins.rs"]
 mod changing_joins;
+#[path = "topologies/common_parts.rs"]
+mod common_parts;
 #[path = "topologies/conflicts.rs"]
 mod conflicts;
 #[path = "topologies/corrections.rs"]
@@ -94,6 +96,8 @@ mod status;
 mod stored_streams;
 #[path = "topologies/stream_views.rs"]
 mod stream_views;
+#[path = "topologies/table_queries.rs"]
+mod table_queries;
 #[path = "topologies/tables.rs"]
 mod tables;
 #[path = "topologies/taken_back.rs"]

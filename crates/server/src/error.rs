@@ -41,8 +41,10 @@ pub(crate) struct Report {
     pub(crate) message: String,
     pub(crate) detail: Option<Box<str>>,
     pub(crate) hint: Option<Box<str>>,
-    /// Context of the error: the line of a COPY.
+    /// Context of the error: the line of a COPY, or the step of a topology.
     pub(crate) context: Option<Box<str>>,
+    /// Line and column in the statement, from 1.
+    pub(crate) place: Option<(u64, u64)>,
     /// Position in the query text, in characters, from 1.
     pub(crate) position: Option<usize>,
 }
@@ -56,6 +58,7 @@ impl Report {
             detail: None,
             hint: None,
             context: None,
+            place: None,
             position: None,
         }
     }
@@ -87,10 +90,13 @@ impl Report {
         self
     }
 
-    /// Adds the position at which the parser stopped in `sql`, if the message has it; `before` characters
-    /// precede `sql`.
-    pub(crate) fn positioned(mut self, sql: &str, before: usize) -> Report {
-        self.position = position(&self.message, sql).map(|position| position + before);
+    /// Adds the position in `sql` at which the parser stopped, if the message has it, or of what is refused, if that is known;
+    /// `text` ends with `sql`, which begins at byte `start`.
+    pub(crate) fn positioned(mut self, text: &str, start: usize, sql: &str) -> Report {
+        let place = self.place.or_else(|| place(&self.message).filter(|_| self.code == "42601"));
+        self.position = place
+            .and_then(|place| position(place, sql))
+            .map(|position| position + text[..start].chars().count());
         self
     }
 }
@@ -112,8 +118,12 @@ fn context(message: &str) -> Option<(&str, &str)> {
 
 /// Report of something that is not supported: what stands behind a colon says what to do instead.
 fn unsupported(code: &'static str, what: &str) -> Report {
-    let (what, instead) = what.split_once(": ").map_or((what, None), |(what, hint)| (what, Some(hint)));
-    let report = Report::error(code, format!("{what} is not supported"));
+    // Of DataFusion's messages a value or type may stand there.
+    let hint = what.split_once(": ").filter(|(_, hint)| hint.starts_with(|c: char| c.is_ascii_lowercase()));
+    let (what, instead) = hint.map_or((what, None), |(what, hint)| (what, Some(hint)));
+    let is_said = what.contains("not supported") || what.starts_with("Unsupported ");
+    let report =
+        Report::error(code, if is_said { what.to_owned() } else { format!("{what} is not supported") });
     match instead {
         Some(hint) => report.hint(sentence(hint)),
         None => report,
@@ -152,6 +162,9 @@ impl From<QueryError> for Report {
             QueryError::MemoryLimit(_) => Report::error(code, "out of memory").detail(message),
             QueryError::Copy { place, error } => {
                 Report { context: Some(format!("COPY {place}").into()), ..Report::from(*error) }
+            }
+            QueryError::InStep { step, place, error } => {
+                Report { context: Some(step.into()), place, ..Report::from(*error) }
             }
             QueryError::Coded { .. } => match context(&message) {
                 Some((message, context)) => {
@@ -230,16 +243,23 @@ fn transactions(error: &TransactionError) -> Report {
     }
 }
 
-/// Position in characters from the parser's `Line: 2, Column: 5`.
-fn position(message: &str, sql: &str) -> Option<usize> {
-    let number = |mark: &str| -> Option<usize> {
+/// Line and column of the parser's `Line: 2, Column: 5`.
+fn place(message: &str) -> Option<(u64, u64)> {
+    let number = |mark: &str| -> Option<u64> {
         let digits = &message[message.rfind(mark)? + mark.len()..];
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse().ok()
     };
-    let (line, column) = (number("Line: ")?, number("Column: ")?);
-    let before: usize = sql.split('\n').take(line.checked_sub(1)?).map(|line| line.chars().count() + 1).sum();
-    Some(before + column)
+    Some((number("Line: ")?, number("Column: ")?))
+}
+
+/// Position in characters, from 1, of a line and column; none if the text has no such line.
+fn position((line, column): (u64, u64), sql: &str) -> Option<usize> {
+    let (line, column) = (usize::try_from(line).ok()?, usize::try_from(column).ok()?);
+    let before = line.checked_sub(1)?;
+    sql.split('\n').nth(before)?;
+    let lines = sql.split('\n').take(before);
+    Some(lines.map(|line| line.chars().count() + 1).sum::<usize>() + column)
 }
 
 #[cfg(test)]
@@ -256,6 +276,18 @@ mod tests {
     }
 
     #[test]
+    fn what_is_not_supported_is_said_once() {
+        let said = |what: &str| {
+            let report = Report::from(QueryError::Unsupported(what.to_owned()));
+            (report.message, report.hint.map(String::from))
+        };
+        assert_eq!(said("a: take b"), ("a is not supported".to_owned(), Some("Take b.".to_owned())));
+        let cast = "Unsupported CAST from Struct(\"c0\": Int32) to Utf8";
+        assert_eq!(said(cast), (cast.to_owned(), None));
+        assert_eq!(said("nth_value not supported for n: 1").0, "nth_value not supported for n: 1");
+    }
+
+    #[test]
     fn the_place_of_a_copy_is_no_part_of_the_message() {
         let broken = QueryError::Coded { sqlstate: "22P04", message: "bad (a) line (COPY t, line 7)".into() };
         let report = Report::from(broken);
@@ -269,8 +301,10 @@ mod tests {
 
     #[test]
     fn positions_count_characters_of_the_text() {
-        let report = Report::error("42601", "syntax error at Line: 2, Column: 3").positioned("ü\nab", 10);
+        let text = "SELECT 1; ü\nab";
+        let report =
+            Report::error("42601", "syntax error at Line: 2, Column: 3").positioned(text, 10, &text[10..]);
         assert_eq!(report.position, Some(15));
-        assert_eq!(Report::error("42601", "no place").positioned("x", 0).position, None);
+        assert_eq!(Report::error("42601", "no place").positioned("x", 0, "x").position, None);
     }
 }

@@ -99,6 +99,8 @@ pub(crate) struct Graph {
     pub(crate) sources: Vec<GraphSource>,
     pub(crate) writers: Vec<Writer>,
     pub(crate) listeners: Vec<Listener>,
+    /// Nodes that read tables at the commit, behind those that write any of them.
+    pub(crate) readers: Vec<(usize, Vec<String>)>,
     pub(crate) windows: Vec<WindowNode>,
     /// Tables to be created.
     pub(crate) planned: BTreeMap<String, Schema>,
@@ -141,8 +143,19 @@ impl Graph {
         }
     }
 
-    /// Connects each TO_STREAM with the writers of its table.
+    /// Connects each TO_STREAM with the writers of its table, or those of its tables.
     pub(crate) fn connect_listeners(&mut self) -> Result<(), String> {
+        for (reader, tables) in &self.readers {
+            let writers = self.writers.iter().filter(|writer| tables.contains(&writer.table));
+            let writers: Vec<usize> = writers.map(|writer| writer.node).collect();
+            if writers.is_empty() {
+                return Err(format!(
+                    "a query at its commits reads {}, of which no step of this topology writes any",
+                    tables.join(", ")
+                ));
+            }
+            self.nodes[*reader].after.extend(writers);
+        }
         for listener in &self.listeners {
             let writers: Vec<&Writer> = self.writers.iter().filter(|w| w.table == listener.table).collect();
             if writers.is_empty() {

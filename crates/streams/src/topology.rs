@@ -8,6 +8,7 @@ use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
 use crate::execution::skipped::SkippedTuples;
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
+use crate::operators::Operator;
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
 use crate::operators::window::WindowSpan;
@@ -293,15 +294,30 @@ impl TopologyBuilder {
             into: into.map(str::to_owned),
             condition: Box::new(condition),
         };
-        let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
-            Ok(Box::new(operator))
-        };
+        let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> { Ok(Box::new(operator)) };
         let mut graph = self.graph.borrow_mut();
         let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
         for &table in tables {
             let (table, trigger) = (table.to_owned(), Trigger::OnCommit);
             graph.listeners.push(Listener { table, node, trigger, with_before: false });
         }
+    }
+
+    /// Adds an operator without inputs that sends rows of these columns at the commit, after all that writes `tables`, which
+    /// it may read whole from the transaction (TO_STREAM, as of a median of all rows). A step of this topology writes one of the
+    /// tables at least, and none that the operator's rows lead to.
+    pub fn at_commit(
+        &self,
+        tables: &[&str],
+        columns: Vec<Column>,
+        operator: impl Operator + 'static,
+    ) -> Stream {
+        let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> { Ok(Box::new(operator)) };
+        let mut graph = self.graph.borrow_mut();
+        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        graph.readers.push((node, tables.iter().map(|&table| table.to_owned()).collect()));
+        drop(graph);
+        self.stream(node, columns.into(), false)
     }
 
     fn listen(&self, table: &str, trigger: Trigger, with_before: bool) -> Stream {
@@ -325,7 +341,7 @@ impl TopologyBuilder {
             None => self.graph.borrow_mut().report(format!("TO_STREAM: there is no table {table}")),
         }
         let (name, output) = (table.to_owned(), columns.clone());
-        let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn crate::operators::Operator>> {
+        let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> {
             let table = made.catalog.table(&name)?;
             let name = format!("TO_STREAM {name}");
             let (width, received) = (table.schema().visible_columns().len(), made.sent);

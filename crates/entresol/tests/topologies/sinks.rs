@@ -306,6 +306,55 @@ fn rows_go_over_a_connection_and_wait_for_one() {
     assert_eq!(lines.next().unwrap(), "3,three,insert");
 }
 
+/// A table as a sink: results replace each other by its key, and rows are appended where it has none.
+#[test]
+fn a_table_is_a_sink() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("numbers.csv");
+    append(&path, &(0..1000).fold("n\n".to_owned(), |lines, n| format!("{lines}{n}\n")));
+    let open = || Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let database = open();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE numbers (n INT NOT NULL) WITH (connector = 'file', path = '{}') FORMAT PLAIN ENCODE CSV;
+             CREATE TABLE counts (ending INT PRIMARY KEY, many BIGINT);
+             CREATE TABLE even (n INT);
+             CREATE SINK counting AS SELECT n % 10 AS ending, count(*) FROM numbers GROUP BY 1
+                 WITH (connector = 'table', table = 'counts', type = 'upsert');
+             CREATE SINK evens AS SELECT n FROM numbers WHERE n % 2 = 0 WITH (connector = 'table', table = 'even')",
+            path.display()
+        ))
+        .unwrap();
+    wait_for_end(&mut session, "counting");
+    wait_for_end(&mut session, "evens");
+    drop(session);
+    database.close().unwrap();
+    drop(database);
+    let database = open();
+    let mut session = database.session().unwrap();
+    wait_for_end(&mut session, "evens");
+    assert_eq!(
+        rows(&mut session, "SELECT count(*), min(many), max(many) FROM counts"),
+        [["10", "100", "100"]]
+    );
+    assert_eq!(rows(&mut session, "SELECT count(*), count(DISTINCT n) FROM even"), [["500", "500"]]);
+    let targets = rows(&mut session, "SELECT name, target FROM entresol.sinks ORDER BY 1");
+    assert_eq!(targets, [["counting", "table counts"], ["evens", "table even"]]);
+    let error = session.execute("DROP TABLE even").unwrap_err().to_string();
+    assert!(error.contains("sink evens"), "{error}");
+    session.execute("DROP SINK evens; DROP TABLE even").unwrap();
+    // A key that comes twice ends a sink that appends.
+    session
+        .execute(
+            "CREATE TABLE once (ending INT PRIMARY KEY);
+             CREATE SINK again AS SELECT n % 10 FROM numbers WITH (connector = 'table', table = 'once', type = 'append-only')",
+        )
+        .unwrap();
+    wait_for(&mut session, "SELECT state FROM entresol.sinks WHERE name = 'again'", "failed");
+    assert!(state(&mut session, "again")[1].contains("once"));
+}
+
 #[test]
 fn what_is_no_sink_is_refused_by_name() {
     let database = Database::volatile(Options::default()).unwrap();
@@ -321,8 +370,22 @@ fn what_is_no_sink_is_refused_by_name() {
     for (sql, expected) in [
         ("CREATE SINK s FROM t WITH (connector = 'file', path = 'a')", "table t logs no changes"),
         ("CREATE SINK s FROM nothing WITH (connector = 'file', path = 'a')", "nothing"),
-        ("CREATE SINK s FROM numbers WITH (connector = 'kafka')", "there are file and tcp"),
+        ("CREATE SINK s FROM numbers WITH (connector = 'kafka')", "there are file, tcp and table"),
         ("CREATE SINK s FROM numbers WITH (connector = 'file')", "needs the option \"path\""),
+        ("CREATE SINK s FROM numbers WITH (connector = 'table')", "needs the option \"table\""),
+        ("CREATE SINK s FROM numbers WITH (connector = 'table', table = 'nothing')", "nothing"),
+        (
+            "CREATE SINK s FROM numbers WITH (connector = 'table', table = 't', type = 'merge')",
+            "option \"type\" of sink \"s\" is upsert or append-only, not merge",
+        ),
+        (
+            "CREATE SINK s FROM numbers WITH (connector = 'table', table = 't') FORMAT PLAIN ENCODE CSV",
+            "FORMAT of sink \"s\", whose connector is a table",
+        ),
+        (
+            "CREATE SINK s AS SELECT n, n AS m FROM numbers WITH (connector = 'table', table = 't')",
+            "INSERT INTO t has 1 columns, its query has 2",
+        ),
         (
             "CREATE SINK s FROM numbers WITH (connector = 'file', path = 'a', b = 1)",
             "unrecognized option \"b\"",

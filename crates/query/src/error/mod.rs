@@ -82,6 +82,16 @@ pub enum Error {
         /// Error of the row.
         error: Box<Error>,
     },
+    /// Step of a topology that is refused.
+    #[error("{step}{}: {error}", line_of(*place))]
+    InStep {
+        /// Number, verb and name of the step.
+        step: String,
+        /// Line and column of the step in the text of the statement, in characters from 1, if they are known.
+        place: Option<(u64, u64)>,
+        /// Error of the step.
+        error: Box<Error>,
+    },
     /// Defect of the database, not of the statement.
     #[error("internal error: {0}")]
     Internal(String),
@@ -111,7 +121,7 @@ impl Error {
             Error::Copy { error, .. } if error.sqlstate() == "53200" => {
                 Some("COPY ... WITH (COMMIT_ROWS 100000) commits in parts, each of which fits.")
             }
-            Error::Copy { error, .. } => error.hint(),
+            Error::Copy { error, .. } | Error::InStep { error, .. } => error.hint(),
             _ => None,
         }
     }
@@ -125,7 +135,7 @@ impl Error {
             Error::Assignment { sqlstate, .. }
             | Error::Coded { sqlstate, .. }
             | Error::DataFusion { sqlstate, .. } => sqlstate,
-            Error::Copy { error, .. } => error.sqlstate(),
+            Error::Copy { error, .. } | Error::InStep { error, .. } => error.sqlstate(),
             Error::TransactionAborted(_) => "25P02",
             Error::RolledBack(_) => "40000",
             Error::MemoryLimit(_) => "53200",
@@ -143,7 +153,7 @@ impl Error {
             Error::Tables(entresol_tables::Error::TableChanged { .. }) => return true,
             // From a scan whose error several readers share.
             Error::Coded { sqlstate, .. } => return *sqlstate == "40001",
-            Error::Copy { error, .. } => return error.is_conflict(),
+            Error::Copy { error, .. } | Error::InStep { error, .. } => return error.is_conflict(),
             _ => return false,
         };
         use entresol_transactions::Error::{Conflict, Maintenance, ReadConflict, Restart};
@@ -152,6 +162,11 @@ impl Error {
         }
         matches!(transactions, Conflict { .. } | ReadConflict { .. } | Restart { .. })
     }
+}
+
+/// Text of the line of a step.
+fn line_of(place: Option<(u64, u64)>) -> String {
+    place.map_or_else(String::new, |(line, _)| format!(", line {line}"))
 }
 
 /// Wraps an error of the crates below for its way through DataFusion.

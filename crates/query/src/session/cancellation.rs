@@ -76,7 +76,7 @@ impl Error {
         match self {
             Error::Transactions(Interrupted(why))
             | Error::Tables(entresol_tables::Error::Transactions(Interrupted(why))) => Some(*why),
-            Error::Copy { error, .. } => error.interrupt(),
+            Error::Copy { error, .. } | Error::InStep { error, .. } => error.interrupt(),
             _ => None,
         }
     }

@@ -19,14 +19,14 @@
 use crate::error::{Error, Result, as_stream_error};
 use crate::planner::row_expressions::Columns;
 use crate::planner::rules::asof::{expanded, is_asof};
-use crate::streaming::bound_plans::{BoundPlan, reads_stream, state_of_thread};
+use crate::streaming::bound_plans::{BoundPlan, Occasion, reads_stream, state_of_thread, stream_columns};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::filled_relations::FilledRelation;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::ReplacedBy;
 use crate::streaming::windows::Windows;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
-use datafusion::arrow::compute::{CastOptions, cast_with_options, interleave_record_batch};
+use datafusion::arrow::compute::interleave_record_batch;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
 use datafusion::common::{Column as PlanColumn, JoinType};
 use datafusion::datasource::provider_as_source;
@@ -44,7 +44,7 @@ use std::sync::Arc;
 const RELATION: &str = "rows of the stream";
 const ROW_NUMBER: &str = "number of the row";
 /// Maximum bytes of the results for one batch.
-const RESULTS_BYTES_MAX: usize = 256 << 20;
+pub(crate) const RESULTS_BYTES_MAX: usize = 256 << 20;
 /// Rows of a batch of results that are put in their order.
 const ROWS_SENT_MAX: usize = 8192;
 
@@ -244,7 +244,7 @@ impl Translator<'_> {
         }
         let name = format!("query of each batch ({})", node.name());
         let schema = arrow_schema(&results, "UTC");
-        let query = Arc::new(BoundPlan::new(query, state_of_thread(state))?);
+        let query = Arc::new(BoundPlan::new(query, Occasion::Batch, state_of_thread(state))?);
         self.queries.push(Arc::clone(&query));
         let memory = query.memory(&name);
         let is_numbered = state_table.is_some();
@@ -341,10 +341,7 @@ impl BatchQuery {
 
     /// Results as the columns of the stream.
     fn results(&self, rows: &RecordBatch) -> Result<RecordBatch> {
-        let options = CastOptions { safe: false, ..CastOptions::default() };
-        let columns = rows.columns().iter().zip(self.schema.fields());
-        let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
-        let mut columns = columns.collect::<std::result::Result<Vec<_>, _>>()?;
+        let mut columns = stream_columns(rows, &self.schema)?;
         let mut schema = Arc::clone(&self.schema);
         if self.is_numbered {
             columns.push(Arc::clone(rows.column(self.schema.fields().len())));

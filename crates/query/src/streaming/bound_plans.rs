@@ -6,7 +6,9 @@ use crate::planner::scans::provider::EntresolTable;
 use crate::planner::yielding::Interruptible;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::query_memory::bytes_of;
-use datafusion::arrow::array::RecordBatch;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
+use datafusion::arrow::compute::{CastOptions, cast_with_options};
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
 use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::execution::memory_pool::{MemoryConsumer, MemoryReservation};
@@ -20,9 +22,41 @@ use futures::StreamExt;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
+/// Occasion at which a plan runs.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Occasion {
+    Batch,
+    Commit,
+}
+
+impl Occasion {
+    /// Text for EXPLAIN.
+    fn text(self) -> &'static str {
+        match self {
+            Occasion::Batch => "for each batch",
+            Occasion::Commit => "at each commit",
+        }
+    }
+
+    /// Refusal of results of too many bytes.
+    fn too_many(self, bytes_max: usize) -> Error {
+        let message = match self {
+            Occasion::Batch => format!(
+                "the results for a batch of rows take more than {bytes_max} bytes: commit fewer rows together, or \
+                 narrow the condition of the join"
+            ),
+            Occasion::Commit => {
+                format!("the results at a commit take more than {bytes_max} bytes: narrow the query")
+            }
+        };
+        Error::coded("54000", message)
+    }
+}
+
 /// Plan whose tables are bound to a transaction when it runs.
 pub(crate) struct BoundPlan {
     plan: LogicalPlan,
+    occasion: Occasion,
     state: SessionState,
     /// None when it is dropped.
     runtime: Option<Runtime>,
@@ -36,11 +70,11 @@ impl Drop for BoundPlan {
 }
 
 impl BoundPlan {
-    pub(crate) fn new(plan: LogicalPlan, state: SessionState) -> Result<BoundPlan> {
+    pub(crate) fn new(plan: LogicalPlan, occasion: Occasion, state: SessionState) -> Result<BoundPlan> {
         let runtime = Builder::new_current_thread().build();
         let runtime =
             runtime.map_err(|error| Error::coded("58030", format!("a runtime of a step: {error}")))?;
-        Ok(BoundPlan { plan, state, runtime: Some(runtime) })
+        Ok(BoundPlan { plan, occasion, state, runtime: Some(runtime) })
     }
 
     /// Physical plan over tables as a transaction sees them.
@@ -81,11 +115,7 @@ impl BoundPlan {
             while let Some(batch) = rows.next().await.transpose()? {
                 memory.try_grow(bytes_of(&batch))?;
                 if memory.size() > bytes_max {
-                    let message = format!(
-                        "the results for a batch of rows take more than {bytes_max} bytes: commit fewer rows together, or \
-                         narrow the condition of the join"
-                    );
-                    return Err(Error::coded("54000", message));
+                    return Err(self.occasion.too_many(bytes_max));
                 }
                 found.push(batch);
             }
@@ -104,12 +134,20 @@ impl BoundPlan {
     }
 }
 
-/// Lines of EXPLAIN TOPOLOGY: plans that are run for each batch.
+/// Columns of results as those of a stream, in which no value is lost.
+pub(crate) fn stream_columns(rows: &RecordBatch, schema: &SchemaRef) -> Result<Vec<ArrayRef>> {
+    let options = CastOptions { safe: false, ..CastOptions::default() };
+    let columns = rows.columns().iter().zip(schema.fields());
+    let columns = columns.map(|(column, field)| cast_with_options(column, field.data_type(), &options));
+    Ok(columns.collect::<std::result::Result<Vec<_>, _>>()?)
+}
+
+/// Lines of EXPLAIN TOPOLOGY: plans that are run for each batch, or at each commit.
 pub(crate) async fn explained(queries: &[Arc<BoundPlan>], catalog: &Catalog) -> Result<Vec<String>> {
     let mut lines = Vec::new();
     for query in queries {
         let physical = query.physical(&catalog.begin()?).await?;
-        lines.push("  for each batch".to_owned());
+        lines.push(format!("  {}", query.occasion.text()));
         let text = displayable(physical.as_ref()).indent(false).to_string();
         lines.extend(text.lines().map(|line| format!("    {line}")));
     }

@@ -4,7 +4,7 @@
 //! transaction, and it runs on the topology's thread.
 
 use crate::error::Result;
-use crate::streaming::bound_plans::BoundPlan;
+use crate::streaming::bound_plans::{BoundPlan, Occasion};
 use crate::streaming::changed_rows::ChangedRows;
 use datafusion::arrow::array::AsArray;
 use datafusion::execution::SessionStateBuilder;
@@ -25,7 +25,7 @@ impl Condition {
         // Without the rules of a session, which belong to its statements.
         let config = SessionConfig::new().with_target_partitions(1);
         let state = SessionStateBuilder::new().with_config(config).with_default_features().build();
-        Ok(Condition { query: BoundPlan::new(plan, state)?, changed })
+        Ok(Condition { query: BoundPlan::new(plan, Occasion::Commit, state)?, changed })
     }
 
     /// Returns true if it holds in a transaction.

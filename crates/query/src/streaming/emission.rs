@@ -7,8 +7,9 @@
 //! | CHANGES, ON COMMIT | at each commit, as far as they have changed, and when they close | as without |
 //! | CHANGES EVERY interval | at the first commit behind each interval, and when they close | at the first commit behind each interval |
 //!
-//! Changes of a transaction are seen when it commits, so CHANGES and ON COMMIT are the same. The clause is about the last
-//! aggregate of a step: those before it are as without one.
+//! Changes of a transaction are seen when it commits, so CHANGES and ON COMMIT are the same there. The clause is about the last
+//! aggregate of a step: those before it are as without one. A query of tables alone has ON COMMIT, and its whole result is sent
+//! ([`super::table_queries`]).
 
 use crate::error::{Error, Result};
 use crate::parser::durations::{interval, invalid};
@@ -25,6 +26,7 @@ pub(crate) enum Emit {
     #[default]
     Default,
     WindowClose,
+    Changes,
     Commit,
     Every(Duration),
 }
@@ -56,7 +58,7 @@ impl Emit {
             return Ok(5);
         }
         if begins(&["emit", "changes"]) && !begins(&["emit", "changes", "every"]) {
-            *self = Emit::Commit;
+            *self = Emit::Changes;
             return Ok(2);
         }
         Ok(0)
@@ -66,7 +68,7 @@ impl Emit {
     pub(crate) fn of_windows(self, kind: WindowKind) -> Result<Option<EarlyEmission>> {
         let emission = match self {
             Emit::Default | Emit::WindowClose => return Ok(None),
-            Emit::Commit => EarlyEmission::Commit,
+            Emit::Changes | Emit::Commit => EarlyEmission::Commit,
             Emit::Every(interval) => EarlyEmission::Every(interval),
         };
         if matches!(kind, WindowKind::Session { .. }) {
@@ -80,7 +82,7 @@ impl Emit {
     /// Interval in which the results of an aggregate without windows are sent; `may_wait` says whether they may be.
     pub(crate) fn of_running(self, may_wait: bool) -> Result<Option<Duration>> {
         match self {
-            Emit::Default | Emit::Commit => Ok(None),
+            Emit::Default | Emit::Changes | Emit::Commit => Ok(None),
             Emit::WindowClose => Err(Error::unsupported(
                 "EMIT ON WINDOW CLOSE of an aggregate without a window, or of windows of rows that are taken back, which no watermark closes",
             )),

@@ -44,6 +44,17 @@ pub(crate) struct Flow {
     pub(crate) replaced: Option<ReplacedBy>,
 }
 
+/// Part of the steps so far, which later ones may have too ([`super::common_parts`]).
+pub(crate) struct CommonPart {
+    pub(crate) flow: Flow,
+    /// Number of the step whose operators it has.
+    pub(crate) step: usize,
+    pub(crate) has_used_ttl: bool,
+    /// Number of its state tables.
+    pub(crate) states: usize,
+    pub(crate) windows: Range<usize>,
+}
+
 /// Column of a sink of changes that says whether a row is inserted or taken back.
 const CHANGE_TYPE: &str = "change_type";
 
@@ -69,9 +80,16 @@ pub(crate) struct Translator<'t> {
     flows: BTreeMap<String, Flow>,
     /// States so far.
     states: Vec<PlannedState>,
+    /// Number of states in the numbers of their tables, of which common parts have none twice.
+    pub(crate) state_number: usize,
+    /// Parts of the steps so far, by their meanings.
+    pub(crate) common_parts: BTreeMap<String, CommonPart>,
+    /// Earlier steps whose operators the current step has, and windows of these.
+    pub(crate) common_with: Vec<usize>,
+    pub(crate) common_windows: Option<Range<usize>>,
     /// Text for each step so far: whether its rows are appended, or change.
-    edges: Vec<Option<String>>,
-    /// Plans so far that are run for each batch.
+    pub(crate) edges: Vec<Option<String>>,
+    /// Plans so far that are run for each batch, or at each commit.
     pub(crate) queries: Vec<Arc<BoundPlan>>,
     /// Meanings of the streams of the steps so far, and of what the steps write into tables.
     meanings: BTreeMap<String, String>,
@@ -101,7 +119,7 @@ pub(crate) struct TranslatedSteps {
     pub(crate) states: Vec<PlannedState>,
     /// Text for each step: whether its rows are appended, or change.
     pub(crate) edges: Vec<Option<String>>,
-    /// Plans that are run for each batch.
+    /// Plans that are run for each batch, or at each commit.
     pub(crate) queries: Vec<Arc<BoundPlan>>,
     /// Windows over event times of each stream, in the order in which the builder has them.
     windows: BTreeMap<String, Range<usize>>,
@@ -130,6 +148,10 @@ pub(crate) fn translate(
         planned,
         flows: BTreeMap::new(),
         states: Vec::new(),
+        state_number: 0,
+        common_parts: BTreeMap::new(),
+        common_with: Vec::new(),
+        common_windows: None,
         edges: Vec::new(),
         queries: Vec::new(),
         meanings: BTreeMap::new(),
@@ -147,9 +169,11 @@ pub(crate) fn translate(
     let mut windows = BTreeMap::new();
     for step in &planned.steps {
         let first = builder.windows();
-        translator.step(step)?;
+        translator.step(step).map_err(|error| step.error(error))?;
         if let Target::Stream(name) = &step.target {
-            windows.insert(name.clone(), first..builder.windows());
+            let own = first..builder.windows();
+            let of_step = translator.common_windows.clone().filter(|_| own.is_empty());
+            windows.insert(name.clone(), of_step.unwrap_or(own));
         }
     }
     if planned.state_ttl.is_some() && !translator.is_ttl_used {
@@ -184,10 +208,12 @@ impl<'t> Translator<'t> {
         }
         (self.aggregates, self.joins, self.patterns) = (false, false, false);
         (self.running, self.emit) = (false, step.late.emit);
+        self.common_windows = None;
         self.ranking = RankingOfStep::default();
         self.has_used_ttl = false;
         let flow = match &step.target {
             Target::Merge { table, inserts } => self.merge(&step.plan, table, inserts).map(|()| None),
+            _ if step.is_of_tables() => self.table_query(&step.plan).map(Some),
             _ => self.node(&step.plan).map(Some),
         }?;
         self.check_late(step)?;
@@ -198,7 +224,8 @@ impl<'t> Translator<'t> {
         }
         flow.as_ref().map_or(Ok(()), Flow::check_closed)?;
         self.note_meaning(step);
-        self.edges.push(flow.as_ref().map(|flow| flow.describe(&step.plan)));
+        let common = self.describe_common();
+        self.edges.push(flow.as_ref().map(|flow| flow.describe(&step.plan) + &common));
         match (&step.target, flow) {
             (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
@@ -273,7 +300,7 @@ impl<'t> Translator<'t> {
                 if !have_subqueries([&filter.predicate])
                     && let Some(join) = stream_join(&filter.input) =>
             {
-                self.join_streams(join, Some(&filter.predicate))
+                self.common_part(plan, |this| this.join_streams(join, Some(&filter.predicate)))
             }
             LogicalPlan::Filter(filter) if have_subqueries([&filter.predicate]) => self.batch_node(plan),
             LogicalPlan::Filter(filter) => self.filter_node(filter),
@@ -281,11 +308,14 @@ impl<'t> Translator<'t> {
             LogicalPlan::Projection(projection) if have_subqueries(&projection.expr) => self.batch_node(plan),
             LogicalPlan::Projection(projection) => self.project(projection),
             LogicalPlan::Unnest(_) => self.batch_node(plan),
-            LogicalPlan::Aggregate(aggregate) => self.aggregate_node(aggregate),
-            LogicalPlan::Distinct(Distinct::All(input)) => self.distinct_node(input),
-            LogicalPlan::Join(join) if reads_stream(&join.left) && reads_stream(&join.right) => {
-                if is_asof(join) { self.asof_join(join) } else { self.join_streams(join, None) }
+            LogicalPlan::Aggregate(aggregate) => {
+                self.common_part(plan, |this| this.aggregate_node(aggregate))
             }
+            LogicalPlan::Distinct(Distinct::All(input)) => self.distinct_node(input),
+            LogicalPlan::Join(join) if reads_stream(&join.left) && reads_stream(&join.right) => self
+                .common_part(plan, |this| {
+                    if is_asof(join) { this.asof_join(join) } else { this.join_streams(join, None) }
+                }),
             LogicalPlan::Join(join) if is_asof(join) => self.batch_node(plan),
             LogicalPlan::Join(join) if self.is_by_key(join) => self.join(join),
             LogicalPlan::Join(_) => self.batch_node(plan),
@@ -347,7 +377,7 @@ impl<'t> Translator<'t> {
         let Some(of) = self.states.last() else { return };
         let operator = format!("{what}: {}", of.operator);
         let beside = PlannedState { table: table.to_owned(), meaning: of.meaning.clone(), operator };
-        self.states.push(beside);
+        self.note_state(beside);
     }
 
     /// Table of the state of a pattern over rows with these columns: its measures may change.
@@ -360,7 +390,7 @@ impl<'t> Translator<'t> {
     /// Name of the table of the state of the next operator.
     pub(crate) fn next_state_table(&self) -> String {
         let named = self.step.and_then(|step| step.state_table.clone());
-        named.unwrap_or_else(|| match self.states.len() {
+        named.unwrap_or_else(|| match self.state_number {
             0 => format!("{}_open", self.topology),
             before => format!("{}_open_{}", self.topology, before + 1),
         })
@@ -369,19 +399,24 @@ impl<'t> Translator<'t> {
     /// Notes a state in a table of this name, which a plan and a text describe.
     pub(crate) fn state_of(&mut self, plan: &LogicalPlan, table: &str, operator: &str) {
         let meaning = format!("{}\n{operator}", self.meaning(plan));
-        self.states.push(PlannedState { table: table.to_owned(), meaning, operator: operator.to_owned() });
+        self.note_state(PlannedState { table: table.to_owned(), meaning, operator: operator.to_owned() });
     }
 
     /// Table of the state of the next operator, with its meaning.
     fn state_table_named(&mut self, meaning: String, operator: &str) -> String {
         let table = self.next_state_table();
         let operator = operator.to_owned();
-        self.states.push(PlannedState { table: table.clone(), meaning, operator });
+        self.note_state(PlannedState { table: table.clone(), meaning, operator });
         table
     }
 
+    fn note_state(&mut self, state: PlannedState) {
+        self.states.push(state);
+        self.state_number += 1;
+    }
+
     /// Text of a plan of the current step, with what it reads.
-    fn meaning(&self, plan: &LogicalPlan) -> String {
+    pub(crate) fn meaning(&self, plan: &LogicalPlan) -> String {
         let mut meaning = renumbered(&plan.display_indent_schema().to_string());
         for (name, reference) in self.step.iter().flat_map(|step| &step.references) {
             let read = match reference {
@@ -408,9 +443,9 @@ impl<'t> Translator<'t> {
     fn scan(&mut self, scan: &TableScan) -> Result<Flow> {
         if scan.table_name.catalog() != Some(STREAMS_CATALOG) {
             return Err(Error::unsupported(format!(
-                "table {} in the FROM of a step: reading it triggers nothing; join it with a stream by its key, or read CHANGES({})",
+                "table {0} in the FROM of a step: reading it triggers nothing; join it with a stream by its key, read CHANGES({0}), or \
+                 let EMIT ON COMMIT run the query at each commit that changes it",
                 scan.table_name.table(),
-                scan.table_name.table()
             )));
         }
         let reference = self.step.and_then(|step| step.references.get(scan.table_name.table()));
@@ -500,7 +535,7 @@ impl<'t> Translator<'t> {
     fn keyed_source(&mut self, name: &str, source: &SourceDefinition, key: &[String]) -> ReplacedBy {
         let operator = format!("rows of source {name} by {}", key.join(", "));
         let meaning = format!("{operator}: {:?}", source.columns);
-        self.states.push(PlannedState { table: format!("{}_{name}_rows", self.topology), meaning, operator });
+        self.note_state(PlannedState { table: format!("{}_{name}_rows", self.topology), meaning, operator });
         let place = |name: &String| source.columns.iter().position(|column| column.name == *name);
         ReplacedBy::of_key(Replacement::Source, key.iter().map(place).collect())
     }

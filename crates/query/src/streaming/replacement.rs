@@ -35,7 +35,11 @@ pub(crate) async fn replace_steps(session: &SessionCore, stored: StoredTopology,
     check_kind(&stored)?;
     let text = with_steps_of(&stored.text, alter)?;
     check_stream_names(&session.catalog, &parse(&text)?)?;
-    replace(session, stored, text, false).await
+    replace(session, stored, text, false).await.map_err(|error| match error {
+        // The place is one in the text of both statements.
+        Error::InStep { step, error, .. } => Error::InStep { step, place: None, error },
+        other => other,
+    })
 }
 
 /// Refuses a sink and a materialized view, whose statements have no steps.

@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | `file` | `path`: each row exactly once; of ENCODE PARQUET in files that are rolled ([`super::parquet_sink`]) |
 //! | `tcp` | `connect` (`host:port`): each row at least once |
+//! | `table` | `table`, `type` (`upsert`, `append-only`): the step INSERT INTO of the table |
 //!
 //! All: `durability` of the topology; of CSV `delimiter` (comma), `null` (a string that means NULL); of FORMAT UPSERT and DEBEZIUM
 //! `primary_key`, the columns of the key between commas. Without it that is the key of the table, or what the results replace each
@@ -30,12 +31,23 @@ pub(crate) struct SinkDefinition {
 enum SinkTarget {
     File(String),
     Tcp(String),
+    Table(TableSink),
+}
+
+/// Table of a sink.
+#[derive(Debug, Clone)]
+pub(crate) struct TableSink {
+    pub(crate) name: String,
+    /// True if rows with the key of another replace it; without it, if the table has a key.
+    pub(crate) upserts: Option<bool>,
 }
 
 #[derive(Debug, Clone)]
 enum SinkFormat {
     Lines(FileFormat),
     Parquet(ParquetSink),
+    /// Rows of a table.
+    Rows,
 }
 
 impl SinkDefinition {
@@ -45,9 +57,13 @@ impl SinkDefinition {
         let target = match options.require("connector")?.as_str() {
             "file" => SinkTarget::File(options.require("path")?),
             "tcp" => SinkTarget::Tcp(options.require("connect")?),
+            "table" => SinkTarget::Table(TableSink {
+                name: options.require("table")?,
+                upserts: options.take("type").map(|kind| upserts(name, &kind)).transpose()?,
+            }),
             other => {
                 let message =
-                    format!("connector \"{other}\" does not exist; of sinks, there are file and tcp");
+                    format!("connector \"{other}\" does not exist; of sinks, there are file, tcp and table");
                 return Err(Error::coded("22023", message));
             }
         };
@@ -59,6 +75,11 @@ impl SinkDefinition {
         let format = match (&target, clause.encoding) {
             (SinkTarget::File(_), Some(Encoding::Parquet)) => {
                 SinkFormat::Parquet(ParquetSink::new(&mut options)?)
+            }
+            (SinkTarget::Table(_), None) => SinkFormat::Rows,
+            (SinkTarget::Table(_), Some(_)) => {
+                let message = format!("FORMAT of sink \"{name}\", whose connector is a table");
+                return Err(Error::coded("22023", message));
             }
             (_, encoding) => SinkFormat::Lines(file_format(&mut options, (encoding, Some(&key)))?),
         };
@@ -77,6 +98,15 @@ impl SinkDefinition {
         match &self.target {
             SinkTarget::File(path) => format!("file {path}"),
             SinkTarget::Tcp(address) => format!("tcp {address}"),
+            SinkTarget::Table(table) => format!("table {}", table.name),
+        }
+    }
+
+    /// Table that it writes, if its connector is one.
+    pub(crate) fn table(&self) -> Option<&TableSink> {
+        match &self.target {
+            SinkTarget::Table(table) => Some(table),
+            SinkTarget::File(_) | SinkTarget::Tcp(_) => None,
         }
     }
 
@@ -96,8 +126,11 @@ impl SinkDefinition {
         let mut format = match (&self.format, &self.target) {
             (SinkFormat::Lines(format), _) => format.clone(),
             (SinkFormat::Parquet(files), SinkTarget::File(path)) => return files.attach(stream, path),
-            (SinkFormat::Parquet(_), SinkTarget::Tcp(_)) => {
+            (SinkFormat::Parquet(_), _) => {
                 return Err(Error::Internal("Parquet over a connection".to_owned()));
+            }
+            (SinkFormat::Rows, _) => {
+                return Err(Error::Internal("a step writes the table of a sink".to_owned()));
             }
         };
         if let FileFormat::Changes(changes) = &mut format {
@@ -122,6 +155,7 @@ impl SinkDefinition {
         match &self.target {
             SinkTarget::File(path) => stream.file_sink(path, format),
             SinkTarget::Tcp(address) => stream.tcp_sink(address, format),
+            SinkTarget::Table(_) => {}
         }
         Ok(())
     }
@@ -129,6 +163,18 @@ impl SinkDefinition {
     /// Relation behind FROM, if its rows are sent.
     pub(crate) fn from(&self) -> Option<&str> {
         self.from.as_deref()
+    }
+}
+
+/// Tells whether the rows of a sink of this type replace those with their key.
+fn upserts(name: &str, kind: &str) -> Result<bool> {
+    match kind {
+        "upsert" => Ok(true),
+        "append-only" => Ok(false),
+        other => {
+            let message = format!("option \"type\" of sink \"{name}\" is upsert or append-only, not {other}");
+            Err(Error::coded("22023", message))
+        }
     }
 }
 

@@ -178,15 +178,14 @@ pub(crate) fn translated(
 
 /// Sources and tables that a topology reads and writes.
 pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -> UsedRelations {
-    let mut used =
-        UsedRelations { all: planned.sources.keys().cloned().collect(), ..UsedRelations::default() };
+    let all = planned.sources.keys().cloned().collect();
+    let mut used = UsedRelations { all, sink: sink_of(create), ..UsedRelations::default() };
     let rejects = planned.sources.values().filter_map(|source| source.rejects.clone());
     let mut by_operators: Vec<String> = rejects.chain(create.errors_into.clone()).collect();
     for step in &planned.steps {
         used.all.extend(step.names.iter().cloned());
         by_operators.extend(step.late.table.clone());
         match &step.target {
-            Target::Sink(definition) => used.sink = Some(definition.describe()),
             Target::View(table) => {
                 used.view = view_query(create);
                 match table {
@@ -209,7 +208,7 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
                 note_all_columns(&mut used, table.name());
             }
             Target::Abort { into, .. } => by_operators.extend(into.clone()),
-            Target::Stream(_) => {}
+            Target::Stream(_) | Target::Sink(_) => {}
         }
         for reference in step.references.values() {
             if let Reference::Changes { table, .. } = reference {
@@ -276,8 +275,13 @@ pub(crate) fn relations_named(create: &CreateTopology) -> UsedRelations {
         all.extend(names.into_iter().filter(|name| !streams.contains(name)));
         streams.extend(stream);
     }
-    let sink = create.sink.as_ref().and_then(|sink| SinkDefinition::new(&create.name, sink).ok());
-    UsedRelations { all, sink: sink.map(|sink| sink.describe()), view, ..UsedRelations::default() }
+    UsedRelations { all, sink: sink_of(create), view, ..UsedRelations::default() }
+}
+
+/// Text of the target of a sink.
+fn sink_of(create: &CreateTopology) -> Option<String> {
+    let sink = SinkDefinition::new(&create.name, create.sink.as_ref()?).ok()?;
+    Some(sink.describe())
 }
 
 /// Stored topology of this name. A sink is one too; a statement about sinks takes no other.

@@ -21,6 +21,7 @@ use crate::session::sequence_functions;
 use crate::session::variables::SessionVariables;
 use crate::streaming::changed_rows::{ChangedRows, read_before};
 use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::emission::Emit;
 use crate::streaming::expressions;
 use crate::streaming::late::LateClauses;
 use crate::streaming::merge::{replaces_rows, row_changes};
@@ -61,8 +62,10 @@ pub(crate) struct PlannedTopology {
 }
 
 pub(crate) struct PlannedStep {
-    /// Its number, kind and name, for errors of its rows.
+    /// Its number, kind and name, for errors.
     pub(crate) label: String,
+    /// Line and column of it in the text of its topology; none of a stream that is stored apart.
+    pub(crate) place: Option<(u64, u64)>,
     pub(crate) target: Target,
     pub(crate) plan: LogicalPlan,
     /// Relations of the streams' catalog that the plan reads.
@@ -106,6 +109,42 @@ pub(crate) enum Target {
     },
 }
 
+/// Error of a step, with its place in the statement.
+fn in_step(label: &str, place: Option<(u64, u64)>, error: Error) -> Error {
+    Error::InStep { step: label.to_owned(), place, error: Box::new(error) }
+}
+
+impl PlannedStep {
+    /// Error of the step. A sink or view is the statement itself.
+    pub(crate) fn error(&self, error: Error) -> Error {
+        match self.target {
+            Target::Sink(_) | Target::View(_) => error,
+            _ => in_step(&self.label, self.place, error),
+        }
+    }
+
+    /// Tells whether its query is of tables alone, and is run at each commit that changes one.
+    pub(crate) fn is_of_tables(&self) -> bool {
+        is_of_tables(&self.references, &self.late) && !matches!(self.target, Target::Abort { .. })
+    }
+}
+
+/// Tells whether a query is of tables alone, and is run at each commit that changes one.
+fn is_of_tables(references: &BTreeMap<String, Reference>, late: &LateClauses) -> bool {
+    references.is_empty() && late.emit == Emit::Commit
+}
+
+/// Kind of the query of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum QueryKind {
+    /// Of a stream, which has no end.
+    Stream,
+    /// Of tables as a transaction sees them.
+    Tables,
+    /// The same, for a truth value.
+    Condition,
+}
+
 /// Kind of a step, as far as it is known before its query is planned.
 struct StepKind {
     stream: Option<String>,
@@ -125,7 +164,7 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
         planner.target = Some(Target::View(view_targets::table_of(&session.catalog, &create.name)?));
     }
     if let Some(sink) = &create.sink {
-        planner.target = Some(Target::Sink(SinkDefinition::new(&create.name, sink)?));
+        planner.target = Some(planner.target_of_sink(SinkDefinition::new(&create.name, sink)?)?);
         of_sink = sink.from.as_ref().map(|from| planner.rows_of(from)).transpose()?;
     }
     for (at, tokens) in create.steps.iter().chain(&of_sink).enumerate() {
@@ -133,7 +172,11 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
             Some(_) => format!("sink {}", create.name),
             None => numbered_label(at + 1, tokens),
         };
-        let step = planner.step_with_streams(label, tokens.clone()).await?;
+        let place = tokens.first().map(|token| (token.span.start.line, token.span.start.column));
+        let planned = planner.step_with_streams(label.clone(), tokens.clone()).await;
+        let is_one = create.view.is_some() || create.sink.is_some();
+        let mut step = planned.map_err(|error| if is_one { error } else { in_step(&label, place, error) })?;
+        step.place = place;
         steps.append(&mut planner.stored);
         steps.push(step);
     }
@@ -205,6 +248,16 @@ impl Planner<'_> {
             planned_stored: Vec::new(),
             open: Vec::new(),
         })
+    }
+
+    /// Target of the rows of a sink.
+    fn target_of_sink(&self, sink: SinkDefinition) -> Result<Target> {
+        let Some(of) = sink.table() else { return Ok(Target::Sink(sink)) };
+        let table = self.session.catalog.table(&of.name)?;
+        view_targets::check_target(&table)?;
+        let columns = (0..table.schema().visible_columns().len()).collect();
+        let upserts = of.upserts.unwrap_or(!table.schema().hidden_key());
+        Ok(Target::Insert { table, columns, upserts })
     }
 
     /// Query of all rows of a source or stream, or of the changes of a table.
@@ -281,14 +334,35 @@ impl Planner<'_> {
         for (relation, reference) in &references {
             self.register(relation, reference, condition.is_some())?;
         }
+        let of_tables = condition.is_none() && is_of_tables(&references, &late);
+        if of_tables && changed_table.is_some() {
+            return Err(Error::unsupported(
+                "EMIT ON COMMIT of a query of tables in MERGE, DELETE, or ON CONFLICT other than DO UPDATE of all columns: CREATE STREAM of it, and take its name",
+            ));
+        }
         let lists_columns = !matches!(tree, Statement::Insert(insert) if insert.columns.is_empty());
         let kind = StepKind { stream, condition, into, changed_table };
         let (query, mut target) = self.target_of(tree, kind, &references)?;
-        let is_condition = matches!(target, Target::Abort { .. });
-        let plan = self.planned_with_changes(query, is_condition, &mut references).await?;
+        let query_kind = match target {
+            Target::Abort { .. } => QueryKind::Condition,
+            _ if of_tables => QueryKind::Tables,
+            _ => QueryKind::Stream,
+        };
+        let plan = self.planned_with_changes(query, query_kind, &mut references).await?;
         if let Target::Abort { changed, .. } = &mut target {
             changed.extend(self.changed.values().cloned());
-            return Ok(PlannedStep { label, target, plan, references, names, state_table, late, state_ttl });
+            let place = None;
+            return Ok(PlannedStep {
+                label,
+                place,
+                target,
+                plan,
+                references,
+                names,
+                state_table,
+                late,
+                state_ttl,
+            });
         }
         if let Target::Insert { columns, .. } = &mut target
             && !lists_columns
@@ -300,7 +374,8 @@ impl Planner<'_> {
         if let Target::Stream(name) = &target {
             self.streams.insert(name.clone(), columns_of(name, &plan)?);
         }
-        Ok(PlannedStep { label, target, plan, references, names, state_table, late, state_ttl })
+        let place = None;
+        Ok(PlannedStep { label, place, target, plan, references, names, state_table, late, state_ttl })
     }
 
     /// Query and target of a step.
@@ -346,10 +421,11 @@ impl Planner<'_> {
     async fn planned_with_changes(
         &mut self,
         query: Box<Query>,
-        is_condition: bool,
+        kind: QueryKind,
         references: &mut BTreeMap<String, Reference>,
     ) -> Result<LogicalPlan> {
-        let mut plan = self.planned(query.clone(), is_condition).await?;
+        let is_condition = kind == QueryKind::Condition;
+        let mut plan = self.planned(query.clone(), kind).await?;
         if self.changed.is_empty() {
             return Ok(plan);
         }
@@ -360,7 +436,7 @@ impl Planner<'_> {
             if !read.contains(&relation) {
                 changed = with_before.without_before()?;
                 self.register_table(&relation, changed.relation())?;
-                match self.planned(query.clone(), is_condition).await {
+                match self.planned(query.clone(), kind).await {
                     Ok(without_before) => plan = without_before,
                     // It names a column that nothing depends on.
                     Err(_) => {
@@ -377,21 +453,23 @@ impl Planner<'_> {
         Ok(plan)
     }
 
-    /// Plan of the query of a step, or of a condition, which is a query with an end.
-    async fn planned(&self, query: Box<Query>, is_condition: bool) -> Result<LogicalPlan> {
+    /// Plan of a query.
+    async fn planned(&self, query: Box<Query>, kind: QueryKind) -> Result<LogicalPlan> {
         let state = self.context.state();
         let plan = logical_plan(self.session, &state, statement::query_statement(query)).await?;
-        if !is_condition {
+        if kind == QueryKind::Stream {
             expressions::check_subqueries(&plan)?;
         }
         let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
         // Those of views are the session's.
         let plan = bounded_functions::outliving(plan, &self.running)?;
-        if is_condition {
-            expressions::check_condition(&plan)?;
+        match kind {
+            QueryKind::Condition => expressions::check_condition(&plan)?,
+            QueryKind::Stream | QueryKind::Tables => expressions::check_plan(&plan)?,
+        }
+        if kind != QueryKind::Stream {
             return Ok(state.optimizer().optimize(plan, &state, |_, _| {})?);
         }
-        expressions::check_plan(&plan)?;
         // None of the other rules: they may assume that a query ends.
         let rules = Optimizer::with_rules(vec![
             Arc::new(SimplifyExpressions::new()),

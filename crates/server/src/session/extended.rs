@@ -101,10 +101,8 @@ impl Connection {
             [only] => {
                 self.begin_statement(only.sql);
                 self.statement(only, types).await.map_err(|failure| match failure {
-                    Failure::Report(report) if report.code == "42601" => {
-                        Failure::Report(report.positioned(only.sql, 0))
-                    }
-                    other => other,
+                    Failure::Report(report) => Failure::Report(report.positioned(only.sql, 0, only.sql)),
+                    other @ Failure::End(_) => other,
                 })?
             }
             _ => {

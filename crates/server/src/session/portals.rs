@@ -97,7 +97,13 @@ impl Connection {
         }
         let started = self.begin_statement(&Arc::clone(&portal.statement).text);
         let kind = portal.statement.kind;
-        let done = self.run_portal(name, &mut portal, rows_max).await;
+        let done = self.run_portal(name, &mut portal, rows_max).await.map_err(|failure| match failure {
+            Failure::Report(report) => {
+                let text = &portal.statement.text;
+                Failure::Report(report.positioned(text, 0, text))
+            }
+            other @ Failure::End(_) => other,
+        });
         self.count(kind, started, &done);
         done?;
         // COMMIT and ROLLBACK close all portals, their own too.

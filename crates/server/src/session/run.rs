@@ -75,11 +75,10 @@ impl Connection {
             }
             let started = self.begin_statement(statement.sql);
             let done = Box::pin(self.run_statement(statement)).await.map_err(|failure| match failure {
-                Failure::Report(report) if report.code == "42601" => {
-                    let before = text[..statement.start].chars().count();
-                    Failure::Report(report.positioned(statement.sql, before))
+                Failure::Report(report) => {
+                    Failure::Report(report.positioned(text, statement.start, statement.sql))
                 }
-                other => other,
+                other @ Failure::End(_) => other,
             });
             self.count(statement.kind, started, &done);
             done?;

@@ -99,6 +99,12 @@ async fn errors_have_codes_and_places() {
     let error = client.simple_query("SELECT 1;\n SELECT )").await.unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.position(), Some(&tokio_postgres::error::ErrorPosition::Original(19)), "{error:?}");
+    // The step of a topology, in the extended protocol too.
+    let topology = "CREATE TOPOLOGY x AS (\n  CREATE STREAM s AS SELECT id FROM nothing)";
+    let error = client.execute(topology, &[]).await.unwrap_err();
+    let error = error.as_db_error().unwrap();
+    assert_eq!(error.position(), Some(&tokio_postgres::error::ErrorPosition::Original(26)), "{error:?}");
+    assert_eq!(error.where_(), Some("step 1 (CREATE STREAM s)"), "{error:?}");
     let error = client.simple_query("INSERT INTO t VALUES (1, 1)").await.unwrap_err();
     let error = error.as_db_error().unwrap();
     assert_eq!(error.message(), "duplicate key value violates unique constraint \"t_pkey\"");

@@ -74,6 +74,14 @@ async fn psql_shows_errors_as_it_does_with_postgresql() {
     let output = psql(served.address, &["-c", "SELECT )"]).await;
     let text = String::from_utf8_lossy(&output.stderr);
     assert!(text.contains("42601") && text.contains("LINE 1: SELECT )"), "{text}");
+    let script = "CREATE TABLE o (n INT); CREATE SOURCE s (n INT) WITH (connector = 'generator');\n\
+        CREATE TOPOLOGY t AS (\n  INSERT INTO o SELECT n FROM s;\n  INSERT INTO o SELECT n FROM o)";
+    let output = psql(served.address, &["-c", script]).await;
+    let text = String::from_utf8_lossy(&output.stderr);
+    let expected =
+        "\nLINE 4:   INSERT INTO o SELECT n FROM o)\n          ^\nHINT:  Reading it triggers nothing; ";
+    assert!(text.starts_with("ERROR:  0A000: table o in the FROM of a step is not supported\n"), "{text}");
+    assert!(text.contains(expected) && text.contains("\nCONTEXT:  step 2 (INSERT INTO o)\n"), "{text}");
     served.stop().await;
 }
 
