@@ -20,6 +20,7 @@
 use crate::error::{Error, Result, external};
 use crate::parser::statement::query_of;
 use crate::planner::join_using::merged;
+use crate::planner::relation_aliases;
 use crate::planner::sampling;
 use crate::planner::translation;
 use crate::planner::windows;
@@ -82,6 +83,7 @@ impl Views {
 
 /// Puts a query text into the words of DataFusion.
 pub(super) fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Result<()> {
+    relation_aliases::rename(catalog, statement);
     sampling::resolve(catalog, statement)?;
     windows::resolve(catalog, statement)?;
     translation::translate(statement);
