@@ -56,10 +56,11 @@ test-dax: setup ## Fail the power on an emulated NVDIMM in QEMU; skipped where Q
 	CARGO=$(CARGO) tests/dax/run $(DAX_ARGS)
 
 .PHONY: lint
-lint: setup ## Check the format and run clippy; every warning is an error.
+lint: setup ## Check format and features of the release build, and run clippy; every warning is an error.
 	@$(CARGO) fmt --version >/dev/null 2>&1 && $(CARGO) clippy --version >/dev/null 2>&1 \
 		|| rustup component add rustfmt clippy
 	$(CARGO) fmt --all --check
+	CARGO=$(CARGO) tools/release-features
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 .PHONY: shape
@@ -123,7 +124,7 @@ DRIVERS ?= $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/entresol/dri
 JDBC ?= org.postgresql:postgresql:42.7.4
 
 .PHONY: drivers
-drivers: ## Install the drivers of PostgreSQL's that tests use; those tests are skipped without them.
+drivers: ## Install the PostgreSQL drivers that tests use; those tests are skipped without them.
 	@missing=(); \
 	python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv); \
 	command -v javac >/dev/null || missing+=(default-jdk-headless); \
