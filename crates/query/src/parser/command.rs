@@ -7,6 +7,7 @@ use crate::parser::own::role::RoleStatement;
 use crate::parser::own::sequence::SequenceStatement;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::own::vacuum::Vacuum;
+use crate::parser::text::kind::StatementKind;
 use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{
     Analyze, CreateTable, DataType as SqlType, Delete, DiscardObject, Expr, Insert, ObjectName, ObjectType,
@@ -158,6 +159,47 @@ impl Command {
         }
     }
 
+    /// Kind with regard to transactions.
+    pub(crate) fn kind(&self) -> StatementKind {
+        match self {
+            Command::Begin(_) | Command::BeginAsOf(_) => StatementKind::Begin,
+            Command::Commit => StatementKind::Commit,
+            Command::Rollback => StatementKind::Rollback,
+            Command::RollbackTo(_) => StatementKind::RollbackTo,
+            Command::Savepoint(_) | Command::Release(_) => StatementKind::Savepoint,
+            Command::Insert(_) | Command::Update(_) | Command::Delete(_) | Command::Merge(_) => {
+                StatementKind::Write
+            }
+            Command::Query(statement) => kind_of_query(statement),
+            Command::ExplainWrite { .. } => StatementKind::Explain,
+            Command::Streaming(_) if !self.is_definition() => StatementKind::Explain,
+            Command::Show(_) | Command::ShowAll => StatementKind::Show,
+            Command::Copy(_) => StatementKind::Copy,
+            Command::Declare { .. } | Command::Motion(_) | Command::Close(_) => StatementKind::Cursor,
+            Command::Role(_) => StatementKind::Role,
+            Command::Set { .. }
+            | Command::SetAsOf(_)
+            | Command::SetTransaction { .. }
+            | Command::ResetAll
+            | Command::DataFusion(_)
+            | Command::Discard(_)
+            | Command::Unlisten
+            | Command::Prepare { .. }
+            | Command::Execute { .. }
+            | Command::Deallocate(_) => StatementKind::Setting,
+            Command::CreateTable(_)
+            | Command::DropTable { .. }
+            | Command::Define(_)
+            | Command::Sequence(_)
+            | Command::Streaming(_)
+            | Command::Materialized(_)
+            | Command::Truncate(_)
+            | Command::Analyze(_)
+            | Command::Backup(_)
+            | Command::Vacuum(_) => StatementKind::Definition,
+        }
+    }
+
     /// Returns true if it reads or writes rows: it runs in a transaction and is retried after a conflict.
     pub(crate) fn is_rows(&self) -> bool {
         matches!(self, Command::Query(_)) || self.writes_rows()
@@ -221,6 +263,19 @@ impl Command {
                 | Command::SetTransaction { .. }
                 | Command::Show(_)
         )
+    }
+}
+
+/// Kind of a statement that only reads.
+fn kind_of_query(statement: &DFStatement) -> StatementKind {
+    match statement {
+        DFStatement::Explain(_) => StatementKind::Explain,
+        DFStatement::Statement(statement) => match **statement {
+            Statement::Query(_) => StatementKind::Read,
+            Statement::ExplainTable { .. } => StatementKind::Explain,
+            _ => StatementKind::Show,
+        },
+        _ => StatementKind::Show,
     }
 }
 

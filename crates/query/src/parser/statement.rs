@@ -72,6 +72,17 @@ impl ParsedStatement {
             command => ParsedStatement::Session(SessionStatement { command, memory }),
         }
     }
+
+    /// Kind with regard to transactions; that of a query for an empty query text.
+    pub fn kind(&self) -> StatementKind {
+        match self {
+            ParsedStatement::Copy(_) => StatementKind::Copy,
+            ParsedStatement::Role(_) => StatementKind::Role,
+            ParsedStatement::Session(statement) => {
+                statement.command.as_ref().map_or(StatementKind::Read, Command::kind)
+            }
+        }
+    }
 }
 
 impl CopyStatement {

@@ -118,12 +118,14 @@ impl Connection {
     async fn statement(&mut self, text: &StatementText<'_>, types: &[u32]) -> Result<Statement, Failure> {
         self.refresh_role();
         self.admit(text.kind)?;
-        let prepared = match self.parse_text(text.sql).await? {
+        let parsed = self.parse_text(text.sql).await?;
+        let kind = parsed.kind();
+        let prepared = match parsed {
             ParsedStatement::Copy(copy) => {
-                return Ok(without_columns(text.kind, text.sql, Executable::Copy(copy)));
+                return Ok(without_columns(kind, text.sql, Executable::Copy(copy)));
             }
             ParsedStatement::Role(role) => {
-                return Ok(without_columns(text.kind, text.sql, Executable::Roles(role)));
+                return Ok(without_columns(kind, text.sql, Executable::Roles(role)));
             }
             ParsedStatement::Session(parsed) => {
                 let zone = self.settings.zone_name();
@@ -136,7 +138,7 @@ impl Connection {
             .map(|(at, wanted)| parameter::described(types.get(at).copied().unwrap_or(0), wanted))
             .collect();
         let columns = prepared.columns().or_else(|| self.fetched_columns(&prepared));
-        let (kind, text) = (text.kind, shown(text.sql));
+        let text = shown(text.sql);
         Ok(Statement { kind, text, work: Executable::Session(prepared), types, columns })
     }
 

@@ -159,7 +159,7 @@ impl Connection {
             }
             Executable::Empty => return Ok(false),
         };
-        match self.start(prepared, kind, &portal.values).await? {
+        match self.start(prepared, &portal.values).await? {
             StatementOutput::Done(tag) => {
                 self.socket.out.complete(&tag);
                 Ok(false)

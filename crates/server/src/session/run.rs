@@ -74,31 +74,41 @@ impl Connection {
                 self.begin_implicit().await?;
             }
             let started = self.begin_statement(statement.sql);
-            let done = Box::pin(self.run_statement(statement)).await.map_err(|failure| match failure {
+            let mut kind = statement.kind;
+            let running = Box::pin(self.run_statement(statement, &mut kind));
+            let done = running.await.map_err(|failure| match failure {
                 Failure::Report(report) => {
                     Failure::Report(report.positioned(text, statement.start, statement.sql))
                 }
                 other @ Failure::End(_) => other,
             });
-            self.count(statement.kind, started, &done);
+            self.count(kind, started, &done);
             done?;
         }
         self.commit_implicit().await
     }
 
-    async fn run_statement(&mut self, statement: &StatementText<'_>) -> Result<(), Failure> {
-        let StatementText { sql, kind, .. } = *statement;
+    /// Runs a statement; `kind` is by its first words until it is parsed.
+    async fn run_statement(
+        &mut self,
+        statement: &StatementText<'_>,
+        kind: &mut StatementKind,
+    ) -> Result<(), Failure> {
+        let sql = statement.sql;
         self.refresh_role();
-        self.admit(kind)?;
-        if self.answered(kind) {
-            return Ok(());
-        }
+        self.admit(*kind)?;
         if matches!(kind, StatementKind::Read | StatementKind::Write)
             && let Some((prepared, values)) = self.statement_cache.find(&mut self.session, sql)
         {
-            return self.answer(&prepared, kind, &values).await;
+            *kind = prepared.kind();
+            return self.answer(&prepared, &values).await;
         }
-        let prepared = match self.parse_text(sql).await? {
+        let parsed = self.parse_text(sql).await?;
+        *kind = parsed.kind();
+        if self.answered(*kind) {
+            return Ok(());
+        }
+        let prepared = match parsed {
             ParsedStatement::Copy(copy) => return Box::pin(self.copy(&copy)).await,
             ParsedStatement::Role(role) => return Box::pin(self.run_role_statement(&role)).await,
             ParsedStatement::Session(parsed) => Box::pin(self.prepare(parsed, &[])).await?,
@@ -109,7 +119,7 @@ impl Connection {
         if !prepared.parameters().is_empty() {
             return Err(Report::error("42P02", "there is no parameter $1").into());
         }
-        self.answer(&prepared, kind, &[]).await
+        self.answer(&prepared, &[]).await
     }
 
     /// Parses a statement, after what the client waits for was sent.
@@ -119,18 +129,13 @@ impl Connection {
     }
 
     /// Runs a statement and sends its result.
-    async fn answer(
-        &mut self,
-        prepared: &PreparedStatement,
-        kind: StatementKind,
-        values: &[ScalarValue],
-    ) -> Result<(), Failure> {
-        match self.start(prepared, kind, values).await? {
+    async fn answer(&mut self, prepared: &PreparedStatement, values: &[ScalarValue]) -> Result<(), Failure> {
+        match self.start(prepared, values).await? {
             StatementOutput::Done(tag) => self.socket.out.complete(&tag),
             StatementOutput::Rows(mut rows) => {
                 self.socket.out.columns(describe(rows.cursor.schema(), &[]));
                 self.send(&mut rows, &[], usize::MAX).await?;
-                let tag = rows_tag(kind, &rows);
+                let tag = rows_tag(prepared.kind(), &rows);
                 self.socket.out.complete(&tag);
             }
         }
@@ -206,11 +211,9 @@ impl Connection {
     pub(super) async fn start(
         &mut self,
         prepared: &PreparedStatement,
-        kind: StatementKind,
         values: &[ScalarValue],
     ) -> Result<StatementOutput, Failure> {
-        // With a WITH before it, its first words are those of a query.
-        let kind = if prepared.verb() == "MERGE" { StatementKind::Write } else { kind };
+        let kind = prepared.kind();
         if matches!(kind, StatementKind::Definition | StatementKind::Begin) {
             // Neither can share a transaction that the server began: BEGIN may ask for another isolation.
             self.commit_implicit().await?;

@@ -186,6 +186,33 @@ async fn sessions_see_each_others_commits() {
     served.stop().await;
 }
 
+/// The kind of a statement is that of its command: its first words may be those of a query.
+#[tokio::test(flavor = "multi_thread")]
+async fn writes_with_with_are_counted_as_writes() {
+    let served = Served::with(options()).await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, n INT)").await.unwrap();
+    let source = "WITH c AS (SELECT * FROM generate_series(1, 3) g(i))";
+    client.batch_execute(&format!("{source} INSERT INTO t SELECT i, 0 FROM c")).await.unwrap();
+    client.batch_execute(&format!("{source} UPDATE t SET n = 1 FROM c WHERE id = i")).await.unwrap();
+    client.batch_execute(&format!("{source} DELETE FROM t USING c WHERE id = i AND i > 1")).await.unwrap();
+    assert_eq!(
+        client.execute("WITH c AS (SELECT 7 AS i) INSERT INTO t SELECT i, 0 FROM c", &[]).await.unwrap(),
+        1
+    );
+    assert_eq!(served.metric("entresol_commits_total").await, 4.0);
+    assert_eq!(served.metric("entresol_rows_written_total").await, 9.0);
+    assert_eq!(texts(&client, &format!("{source} SELECT i FROM c")).await.len(), 3);
+    let text = served.http("/metrics").await;
+    assert!(text.contains("entresol_statements_total{kind=\"write\",sqlstate=\"00000\"} 4\n"), "{text}");
+    assert!(text.contains("entresol_statements_total{kind=\"select\",sqlstate=\"00000\"} 1\n"), "{text}");
+    // A statement that ends no block is an error of syntax, with or without one.
+    let wrong = client.batch_execute("COMMIT rubbish").await.unwrap_err();
+    assert_eq!(wrong.code().unwrap().code(), "42601");
+    drop(client);
+    served.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn health_and_metrics_are_served() {
     let served = Served::with(options()).await;

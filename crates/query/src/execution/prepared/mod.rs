@@ -41,6 +41,7 @@ use crate::parser::command::Command;
 use crate::parser::merge::MergeStatement;
 use crate::parser::statement::{ParsedStatement, SessionStatement, parse_one};
 use crate::parser::statement::{inner_mut, query_statement};
+use crate::parser::text::kind::StatementKind;
 use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::fast_path::Point;
 use crate::planner::generic::GenericPlan;
@@ -196,9 +197,9 @@ impl PreparedStatement {
         generic.map_or(0, |generic| generic.reuses())
     }
 
-    /// Command tag without counts: SELECT, INSERT, BEGIN; empty for an empty query text.
-    pub fn verb(&self) -> &'static str {
-        self.0.command.as_ref().map_or("", Command::verb)
+    /// Kind with regard to transactions; that of a query for an empty query text.
+    pub fn kind(&self) -> StatementKind {
+        self.0.command.as_ref().map_or(StatementKind::Read, Command::kind)
     }
 
     /// Name in DEALLOCATE; `None` for ALL and for other statements.

@@ -1,9 +1,12 @@
-//! Kinds of statements with regard to transactions, by their first words.
+//! Kinds of statements with regard to transactions.
+//!
+//! A parsed statement has the kind of its command. First words are for a statement that is not parsed yet: a block
+//! that has failed refuses it, and those of one query text share a transaction. WITH may stand before one that writes.
 
 /// Kind of a statement with regard to transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum StatementKind {
-    /// SELECT, VALUES, WITH, TABLE.
+    /// SELECT, VALUES, TABLE.
     Read,
     /// SHOW.
     Show,
