@@ -23,10 +23,17 @@ b;'); insert into awkward select id + 10, v || ';' from awkward where v like '%;
 ; UPDATE awkward SET v = '$1;' WHERE id = 7;
 BEGIN; ABORT; (TABLE awkward);
 ALTER TABLE awkward ADD COLUMN s BIGINT;
-CREATE SEQUENCE awkward_ids START 5 INCREMENT BY 2; UPDATE awkward SET s = nextval('awkward_ids') WHERE id = 1
+CREATE SEQUENCE awkward_ids START 5 INCREMENT BY 2; UPDATE awkward SET s = nextval('awkward_ids') WHERE id = 1;
+COPY (SELECT id + 20, v, s FROM awkward WHERE v <> $$';'$$ AND /* ; ' */ v LIKE E'a\'%;%') TO 'DIRECTORY/rows; of ''awkward''';
+COPY awkward (id, v, s) FROM 'DIRECTORY/rows; of ''awkward''' -- ; its file
 "#;
 
-const EXPECTED: [&str; 9] = [
+/// The script, with files in a directory.
+fn script(directory: &Path) -> String {
+    SCRIPT.replace("DIRECTORY", directory.to_str().unwrap())
+}
+
+const EXPECTED: [&str; 11] = [
     "1|it's; fine|5",
     "2|a';b|",
     "3|dollar; 'quote'|",
@@ -36,6 +43,8 @@ const EXPECTED: [&str; 9] = [
     "7|$1;|",
     "11|it's; fine;|",
     "12|a';b;|",
+    "22|a';b|",
+    "32|a';b;|",
 ];
 
 /// Rows of the table that the script leaves.
@@ -60,8 +69,8 @@ fn the_library_takes_the_script() {
     let path = directory.path().join("db");
     let database = Database::open(&path, Options::default()).unwrap();
     let mut session = database.session().unwrap();
-    let results = session.execute(SCRIPT).unwrap();
-    assert_eq!(results.len(), 12);
+    let results = session.execute(&script(directory.path())).unwrap();
+    assert_eq!(results.len(), 14);
     assert_eq!(rows(&mut session), EXPECTED);
 }
 
@@ -70,10 +79,10 @@ fn the_shell_takes_the_script() {
     let directory = tempfile::tempdir().unwrap();
     for (name, from_file) in [("file", true), ("argument", false)] {
         let path = directory.path().join(name);
-        let script = directory.path().join("script.sql");
-        std::fs::write(&script, SCRIPT).unwrap();
+        let (file, script) = (directory.path().join("script.sql"), script(directory.path()));
+        std::fs::write(&file, &script).unwrap();
         let source =
-            if from_file { format!("--file={}", script.display()) } else { format!("--command={SCRIPT}") };
+            if from_file { format!("--file={}", file.display()) } else { format!("--command={script}") };
         support::succeed(&["shell", path.to_str().unwrap(), &source]);
         assert_eq!(rows_in(&path), EXPECTED, "{name}");
     }
@@ -84,7 +93,7 @@ fn the_server_takes_the_script() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("db");
     // `-c` sends all of it in one message; the server splits it.
-    if psql(&path, &["-c", SCRIPT]) {
+    if psql(&path, &["-c", &script(directory.path())]) {
         assert_eq!(rows_in(&path), EXPECTED);
     }
 }
@@ -114,6 +123,26 @@ fn psql(path: &Path, arguments: &[&str]) -> bool {
     let sent = sent.unwrap();
     assert!(sent.status.success(), "{}", String::from_utf8_lossy(&sent.stderr));
     true
+}
+
+/// The shell's COPY with a file of its own has the quotes and comments of SQL.
+#[test]
+fn a_copy_with_a_file_of_the_client_takes_all_quotes() {
+    let directory = tempfile::tempdir().unwrap();
+    let (path, script) = (directory.path().join("db"), directory.path().join("script.sql"));
+    let file = directory.path().join("it's; a file");
+    let quoted = file.to_str().unwrap().replace('\'', "''");
+    let query = r"SELECT 1, $$it's$$ || E' to \'x\' ' || $a$ to 'y' ($a$ /* ' ) to 'z' */";
+    std::fs::write(
+        &script,
+        format!(
+            "CREATE TABLE copied (id INT PRIMARY KEY, v VARCHAR);\n\\copy ({query}) TO '{quoted}'\n\
+             \\copy copied FROM '{quoted}' -- the ' same;\n"
+        ),
+    )
+    .unwrap();
+    support::succeed(&["shell", path.to_str().unwrap(), &format!("--file={}", script.display())]);
+    assert_eq!(copied_rows(&path), ["1|it's to 'x'  to 'y' ("]);
 }
 
 const DUMP: &str = r#"CREATE TABLE copied (id INT PRIMARY KEY, v VARCHAR);

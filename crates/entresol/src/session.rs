@@ -126,8 +126,14 @@ impl Session {
 
     /// Runs a COPY FROM STDIN with the bytes of `source` until its end; returns the number of rows.
     pub fn copy_in(&mut self, sql: &str, source: &mut dyn Read) -> Result<u64> {
+        self.run_copy_in(&copy_statement(sql)?, source)
+    }
+
+    /// Runs a parsed COPY FROM STDIN, as [`copy_in`](Self::copy_in) does.
+    pub fn run_copy_in(&mut self, statement: &CopyStatement, source: &mut dyn Read) -> Result<u64> {
+        check_without_file(statement)?;
         self.inner.begin_timed_statement();
-        let mut copy = self.inner.copy_in(&copy_statement(sql)?)?;
+        let mut copy = self.inner.copy_in(statement)?;
         let mut buffer = vec![0; COPY_BYTES];
         loop {
             match source.read(&mut buffer) {
@@ -147,8 +153,13 @@ impl Session {
 
     /// Runs a COPY TO STDOUT and writes its bytes to `target`; returns the number of rows.
     pub fn copy_out(&mut self, sql: &str, target: &mut dyn Write) -> Result<u64> {
-        let statement = copy_statement(sql)?;
-        let mut copy = self.shared.0.block_on(self.inner.copy_out(&statement))?;
+        self.run_copy_out(&copy_statement(sql)?, target)
+    }
+
+    /// Runs a parsed COPY TO STDOUT, as [`copy_out`](Self::copy_out) does.
+    pub fn run_copy_out(&mut self, statement: &CopyStatement, target: &mut dyn Write) -> Result<u64> {
+        check_without_file(statement)?;
+        let mut copy = self.shared.0.block_on(self.inner.copy_out(statement))?;
         while let Some(lines) = self.shared.0.block_on(copy.next()) {
             let written = target.write_all(&lines?);
             written.map_err(|error| {
@@ -176,11 +187,16 @@ impl Session {
 
 fn copy_statement(sql: &str) -> Result<CopyStatement> {
     let statement = CopyStatement::parse(sql)?;
-    let statement = statement.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{sql} is no COPY")))?;
-    if statement.file().is_some() {
-        return Err(Error::new(ErrorKind::Invalid, format!("{sql} has a file: use execute")));
-    }
+    let statement =
+        statement.ok_or_else(|| Error::new(ErrorKind::Invalid, format!("{sql} is not a COPY")))?;
+    check_without_file(&statement)?;
     Ok(statement)
+}
+
+/// Refuses a COPY of a file of the database's machine, whose rows the caller neither provides nor takes.
+fn check_without_file(statement: &CopyStatement) -> Result<()> {
+    let Some(file) = statement.file() else { return Ok(()) };
+    Err(Error::new(ErrorKind::Invalid, format!("the COPY has a file, \"{file}\": use execute")))
 }
 
 impl AsyncSession {

@@ -4,6 +4,7 @@ use super::Shell;
 use super::output::Format;
 use crate::error::{Error, Result};
 use clap::ValueEnum;
+use entresol::query::CopyStatement;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::Path;
@@ -23,7 +24,7 @@ Statements end with ';' and may take several lines. Ctrl-C drops the line, Ctrl-
 /// Runs one command, which begins with a backslash.
 pub fn run(shell: &mut Shell, line: &str, out: &mut dyn Write) -> Result<()> {
     if let Some(copy) = line.strip_prefix(r"\copy").filter(|rest| rest.starts_with([' ', '(', '\t'])) {
-        return run_copy(shell, copy.trim().trim_end_matches(';'), out);
+        return run_copy(shell, copy, out);
     }
     let mut words = line.trim_end_matches(';').split_whitespace();
     let (command, argument) = (words.next().unwrap_or_default(), words.next());
@@ -52,70 +53,24 @@ pub fn run(shell: &mut Shell, line: &str, out: &mut dyn Write) -> Result<()> {
 
 /// `\copy`: a COPY whose STDIN or STDOUT is a file.
 fn run_copy(shell: &mut Shell, text: &str, out: &mut dyn Write) -> Result<()> {
-    let usage =
-        || Error::Invalid(r"\copy: the file is missing: FROM 'FILE' or TO 'FILE' (\? for help)".to_string());
-    let (source, from, path, after) = copied_file(text).ok_or_else(usage)?;
-    let (direction, stream) = if from { ("FROM", "STDIN") } else { ("TO", "STDOUT") };
-    let sql = format!("COPY {source} {direction} {stream}{after}");
+    let copy = CopyStatement::of_client(&format!("COPY {text}")).map_err(entresol::Error::from)?;
+    let Some((copy, path)) = copy else {
+        let message = r"\copy: the file is missing: FROM 'FILE' or TO 'FILE' (\? for help)";
+        return Err(Error::Invalid(message.to_string()));
+    };
     let path = Path::new(&path);
-    let rows = if from {
+    let rows = if copy.is_in() {
         let mut file = File::open(path).map_err(|error| Error::file("read", path, error))?;
-        shell.session_mut().copy_in(&sql, &mut file)?
+        shell.session_mut().run_copy_in(&copy, &mut file)?
     } else {
         let file = File::create(path).map_err(|error| Error::file("write", path, error))?;
         let mut file = BufWriter::new(file);
-        let rows = shell.session_mut().copy_out(&sql, &mut file)?;
+        let rows = shell.session_mut().run_copy_out(&copy, &mut file)?;
         file.flush().map_err(|error| Error::file("write", path, error))?;
         rows
     };
     writeln!(out, "COPY {rows}")?;
     Ok(out.flush()?)
-}
-
-/// The parts of `… FROM 'file' …` or `… TO 'file' …`: the text before, true for FROM, the file, the text
-/// behind. The file is the first quoted string outside the parentheses of a query.
-fn copied_file(text: &str) -> Option<(&str, bool, String, &str)> {
-    let (mut depth, mut quoted) = (0usize, None);
-    for (at, character) in text.char_indices() {
-        match (quoted, character) {
-            (Some(quote), _) if character == quote => quoted = None,
-            (Some(_), _) => {}
-            (None, '(') => depth += 1,
-            (None, ')') => depth = depth.saturating_sub(1),
-            (None, '\'') if depth == 0 => {
-                let before = text[..at].trim_end();
-                let word_start = before.rfind(|other: char| !other.is_ascii_alphabetic())? + 1;
-                let (source, word) = (before[..word_start].trim_end(), &before[word_start..]);
-                let from = word.eq_ignore_ascii_case("from");
-                if source.is_empty() || !(from || word.eq_ignore_ascii_case("to")) {
-                    return None;
-                }
-                let (path, after) = quoted_path(&text[at + 1..])?;
-                return Some((source, from, path, after));
-            }
-            (None, '\'' | '"') => quoted = Some(character),
-            _ => {}
-        }
-    }
-    None
-}
-
-/// The string up to the closing quote, and the text behind it.
-fn quoted_path(text: &str) -> Option<(String, &str)> {
-    let mut path = String::new();
-    let mut rest = text;
-    loop {
-        let end = rest.find('\'')?;
-        path.push_str(&rest[..end]);
-        rest = &rest[end + 1..];
-        match rest.strip_prefix('\'') {
-            Some(more) => {
-                path.push('\'');
-                rest = more;
-            }
-            None => return (!path.is_empty()).then_some((path, rest)),
-        }
-    }
 }
 
 /// Tables, views and sequences, in the order of their names.
@@ -240,22 +195,4 @@ pub fn print_table(header: &[&str], rows: &[Vec<String>], out: &mut dyn Write) -
         writeln!(out, "{}|", line(&mut row.iter().map(String::as_str)))?;
     }
     Ok(writeln!(out, "{rule}+")?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_file_of_a_copy_is_found() {
-        let is = |source, from, path: &str, after| Some((source, from, path.to_string(), after));
-        assert_eq!(copied_file("t from 'a b.csv' csv"), is("t", true, "a b.csv", " csv"));
-        assert_eq!(copied_file("t (a, b) TO 'it''s'"), is("t (a, b)", false, "it's", ""));
-        let query = "(SELECT 'x to ''y' AS \"from\" FROM t)TO 'out' WITH (NULL 'n')";
-        let source = "(SELECT 'x to ''y' AS \"from\" FROM t)";
-        assert_eq!(copied_file(query), is(source, false, "out", " WITH (NULL 'n')"));
-        for wrong in ["t", "t from", "t from file", "t in 'file'", "t from ''", "t from 'open", "from 'x'"] {
-            assert_eq!(copied_file(wrong), None, "{wrong}");
-        }
-    }
 }

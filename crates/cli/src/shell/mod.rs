@@ -118,11 +118,11 @@ impl Shell {
         };
         match copy {
             Some(copy) if copy.reads_stdin() => {
-                let copied = self.session.copy_in(statement.sql, rows)?;
+                let copied = self.session.run_copy_in(&copy, rows)?;
                 writeln!(out, "COPY {copied}")?;
             }
             Some(copy) if copy.writes_stdout() => {
-                self.session.copy_out(statement.sql, out)?;
+                self.session.run_copy_out(&copy, out)?;
             }
             _ => return self.run_statement(statement.sql, out),
         }

@@ -15,7 +15,7 @@ use crate::parser::command::Command;
 use crate::parser::depth::{self, NESTING_MAX};
 use crate::parser::normal_forms;
 use crate::parser::own;
-use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::copy::{CopyStatement, take_file};
 use crate::parser::own::materialized::{self, CreateMaterialized, MaterializedStatement};
 use crate::parser::own::role::RoleStatement;
 use crate::parser::own::streaming::{CreateSource, CreateStream, StreamingStatement};
@@ -29,7 +29,7 @@ use crate::parser::text::script::statements;
 use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, mentions, tokenize};
 use datafusion::sql::parser::{DFParserBuilder, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{Query, Statement};
-use datafusion::sql::sqlparser::tokenizer::{Location, TokenWithSpan};
+use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
 use entresol_memory::budget::MemoryReservation;
 
 /// Words of clauses that a query of streams may have, and no other.
@@ -97,6 +97,19 @@ impl CopyStatement {
             },
             _ => Err(Error::unsupported("COPY together with other statements in one query text")),
         }
+    }
+
+    /// Parses a COPY that names a file of the client in place of STDIN or STDOUT, as `\copy` of a shell has it, and
+    /// returns it with the file; `None` if it names none.
+    pub fn of_client(sql: &str) -> Result<Option<(CopyStatement, String)>> {
+        check_length(sql)?;
+        let mut tokens = tokenize(sql, BEGINNING)?;
+        while tokens.last().is_some_and(|last| last.token == Token::SemiColon) {
+            tokens.pop();
+        }
+        depth::check(&tokens)?;
+        let Some(file) = take_file(&mut tokens) else { return Ok(None) };
+        Ok(Some((CopyStatement::of_tokens(&tokens)?, file)))
     }
 
     /// Returns true for COPY FROM STDIN, whose rows the caller provides.
@@ -326,6 +339,27 @@ mod tests {
         assert!(error.ends_with("at Line: 2, Column: 3"), "{error}");
         let error = parse("SELECT 1; SELECT 'ü").unwrap_err().to_string();
         assert!(error.contains("Line: 1, Column: 18"), "{error}");
+    }
+
+    #[test]
+    fn the_file_of_a_client_is_found() {
+        for (sql, from, file) in [
+            ("COPY t FROM 'a b.csv' csv", true, "a b.csv"),
+            ("copy t (a, b) TO 'it''s';", false, "it's"),
+            (r"COPY t TO E'a\'b'", false, "a'b"),
+            ("COPY (SELECT 'x to ''y' AS \"from\" FROM t)TO 'out' WITH (NULL 'n')", false, "out"),
+            ("COPY (SELECT $$it's ( to 'x'$$ /* ' ) to 'y' */, E'\\' to') TO 'out' -- 'end'", false, "out"),
+        ] {
+            let (copy, found) = CopyStatement::of_client(sql).unwrap().unwrap();
+            assert_eq!((copy.is_in(), found.as_str()), (from, file), "{sql}");
+            assert!(copy.reads_stdin() || copy.writes_stdout(), "{sql}");
+        }
+        for missing in ["COPY t", "COPY t FROM", "COPY t FROM file", "COPY t IN 'file'", "COPY t FROM ''"] {
+            assert!(CopyStatement::of_client(missing).unwrap().is_none(), "{missing}");
+        }
+        for wrong in ["COPY t FROM 'open", "COPY FROM 'x'", "COPY t FROM 'x'; SELECT 1"] {
+            assert!(CopyStatement::of_client(wrong).is_err(), "{wrong}");
+        }
     }
 
     #[test]

@@ -121,6 +121,27 @@ fn spell_flags(tokens: &mut [TokenWithSpan]) {
     }
 }
 
+/// Takes the file out of the tokens of a COPY, and puts STDIN or STDOUT in its place; `None` if they have no file.
+pub(crate) fn take_file(tokens: &mut [TokenWithSpan]) -> Option<String> {
+    let mut depth = 0usize;
+    for at in 1..tokens.len() {
+        match &tokens[at].token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth = depth.saturating_sub(1),
+            Token::SingleQuotedString(path) | Token::EscapedStringLiteral(path) if depth == 0 => {
+                let before = &tokens[at - 1].token;
+                let is = |word, stream| is_word(before, word).then_some(stream);
+                let stream = is("from", "STDIN").or_else(|| is("to", "STDOUT"))?;
+                let path = path.clone();
+                tokens[at].token = Token::make_keyword(stream);
+                return (!path.is_empty()).then_some(path);
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
 impl CopyStatement {
     /// Parses the tokens of a COPY.
     pub(crate) fn of_tokens(tokens: &[TokenWithSpan]) -> Result<CopyStatement> {

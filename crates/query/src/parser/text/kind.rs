@@ -1,7 +1,7 @@
 //! Kinds of statements with regard to transactions.
 //!
 //! A parsed statement has the kind of its command. First words are for a statement that is not parsed yet: a block
-//! that has failed refuses it, and those of one query text share a transaction. WITH may stand before one that writes.
+//! that has failed refuses it, and those of one query text share a transaction. WITH may stand before INSERT.
 
 /// Kind of a statement with regard to transactions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
