@@ -2,10 +2,9 @@
 
 use super::rows::constraints::Constraint;
 use super::view::IndexView;
+use crate::parser::stored_expressions::stored_expression;
 use crate::schema_names::SCHEMA;
 use datafusion::sql::sqlparser::ast::Expr;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use entresol_structures::IndexStructure;
 use entresol_tables::{DimensionOrder, ElfCaching, Table};
 
@@ -52,9 +51,7 @@ pub(crate) fn constraint(constraint: &Constraint<'_>, pretty: bool) -> String {
 
 /// PostgreSQL shows a condition with its outer parentheses.
 fn parenthesised(condition: &str) -> String {
-    let parsed =
-        Parser::new(&PostgreSqlDialect {}).try_with_sql(condition).and_then(|mut parser| parser.parse_expr());
-    match parsed {
+    match stored_expression(condition) {
         Ok(Expr::Nested(_) | Expr::Function(_) | Expr::Identifier(_)) => condition.to_owned(),
         _ => format!("({condition})"),
     }

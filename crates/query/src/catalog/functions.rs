@@ -5,7 +5,7 @@
 
 use super::cell::Cell;
 use super::resolve::{Alias, parts};
-use super::rows::constraints::constraints_of;
+use super::rows::constraints;
 use super::view::View;
 use super::{definitions, oids};
 use crate::catalog::rows::activity;
@@ -90,8 +90,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_get_indexdef", 1..=3, "text", index_definition),
     strict("pg_get_constraintdef", 1..=2, "text", |view, of| {
         let oid = of[0].int();
-        let all = view.tables.iter().flat_map(|table| constraints_of(table));
-        let found = all.into_iter().find(|constraint| Some(constraint.oid) == oid);
+        let found = constraints::all(view)?.into_iter().find(|constraint| Some(constraint.oid) == oid);
         let pretty = of.get(1) == Some(&Cell::Bool(true));
         Ok(found.map(|found| definitions::constraint(&found, pretty)).into())
     }),

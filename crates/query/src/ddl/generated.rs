@@ -7,10 +7,10 @@
 //! - The columns with a sequence are found by their defaults: a name in `nextval('…')`.
 
 use crate::ddl::sequences::declared;
-use crate::dml::expressions;
 use crate::error::{Error, Result};
 use crate::parser::own::sequence::SequenceOptions;
 use crate::parser::sequence_calls::{relation_name, sequences_in};
+use crate::parser::stored_expressions::stored_expression;
 use datafusion::sql::sqlparser::ast::{ColumnOption, DataType as SqlType, Expr, GeneratedAs};
 use entresol_tables::{Catalog, DataType, Identity, NewSequence, SequenceType, Table};
 use std::sync::Arc;
@@ -104,7 +104,7 @@ pub(crate) fn columns_using_sequence(catalog: &Catalog, sequence: &str) -> Resul
     for table in catalog.tables() {
         for (column, default) in table.definition().defaults.iter().enumerate() {
             let Some(default) = default.as_ref().filter(|default| default.contains('(')) else { continue };
-            if sequences_in(&expressions::parse(default)?).iter().any(|name| name == sequence) {
+            if sequences_in(&stored_expression(default)?).iter().any(|name| name == sequence) {
                 found.push((Arc::clone(&table), column));
             }
         }

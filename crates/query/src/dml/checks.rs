@@ -3,9 +3,10 @@
 //! They are stored as SQL text, planned once per statement, and evaluated over batches of complete new rows
 //! before the first of them is written. Column names in them are unqualified, so that tables can be renamed.
 
-use crate::dml::expressions::{self, ComputedExpression, Scope, check_boolean};
+use crate::dml::expressions::{ComputedExpression, Scope, check_boolean};
 use crate::error::{Error, Result};
 use crate::parser::names::identifier;
+use crate::parser::stored_expressions::stored_expression;
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::visible_schema;
@@ -45,7 +46,7 @@ impl Checks {
         if !checks.is_empty() {
             let scope = Scope::new(state, &[(table, &schema)])?;
             for check in checks {
-                let expr = expressions::parse(&check.expression)?;
+                let expr = stored_expression(&check.expression)?;
                 planned.push((check.name.clone(), scope.plan("CHECK", &expr)?));
             }
         }
@@ -140,7 +141,7 @@ pub(crate) fn normalised(state: SessionState, table: &str, schema: &Schema, chec
 /// Positions of the columns that a check names, in the order of the table.
 pub(crate) fn columns_of(schema: &Schema, check: &str) -> Result<Vec<usize>> {
     let mut found = Vec::new();
-    let visited: ControlFlow<()> = visit_expressions(&expressions::parse(check)?, |expr| {
+    let visited: ControlFlow<()> = visit_expressions(&stored_expression(check)?, |expr| {
         if let Expr::Identifier(ident) = expr {
             found.extend(schema.column_index(&identifier(ident)));
         }
@@ -154,7 +155,7 @@ pub(crate) fn columns_of(schema: &Schema, check: &str) -> Result<Vec<usize>> {
 
 /// SQL text of a check after a column was renamed.
 pub(crate) fn renamed(check: &str, old: &str, new: &str) -> Result<String> {
-    let mut expr = expressions::parse(check)?;
+    let mut expr = stored_expression(check)?;
     let visited: ControlFlow<()> = visit_expressions_mut(&mut expr, |expr| {
         if let Expr::Identifier(ident) = expr
             && identifier(ident) == old

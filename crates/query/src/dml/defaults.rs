@@ -5,10 +5,11 @@
 //! - The word DEFAULT in VALUES and in SET is replaced by it before planning; a column without one gets NULL.
 
 use crate::dml::assignment;
-use crate::dml::expressions::{self, ComputedExpression, Scope};
+use crate::dml::expressions::{ComputedExpression, Scope};
 use crate::dml::source::is_default;
 use crate::error::Result;
 use crate::parser::sequence_calls;
+use crate::parser::stored_expressions::stored_expression;
 use crate::postgres::time_zones::Zone;
 use crate::session::sequence_functions;
 use datafusion::arrow::array::ArrayRef;
@@ -71,7 +72,7 @@ impl Defaults {
                     (Some(name), Some(nextval)) => {
                         Source::Sequence { nextval: Arc::clone(nextval), name: name.to_owned() }
                     }
-                    _ => Source::Expression(scope.plan("DEFAULT", &expressions::parse(default)?)?),
+                    _ => Source::Expression(scope.plan("DEFAULT", &stored_expression(default)?)?),
                 });
             }
         }
@@ -149,7 +150,7 @@ pub(crate) fn evaluate(state: SessionState, table: &str, column: &Column, defaul
 /// Default of a column as an expression of a statement.
 pub(crate) fn spelled_out(definition: &TableDefinition, column: usize) -> Result<Expr> {
     match definition.defaults.get(column).and_then(Option::as_ref) {
-        Some(default) => Ok(Expr::Nested(Box::new(expressions::parse(default)?))),
+        Some(default) => Ok(Expr::Nested(Box::new(stored_expression(default)?))),
         None => Ok(Expr::Value(Literal::Null.into())),
     }
 }

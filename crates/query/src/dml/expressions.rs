@@ -27,8 +27,6 @@ use datafusion::physical_expr::PhysicalExpr;
 use datafusion::sql::sqlparser::ast::{
     Expr as SqlExpr, ExprWithAlias, SelectItem, SelectItemQualifiedWildcardKind, With,
 };
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -235,13 +233,6 @@ pub(crate) fn check_boolean(what: &str, data_type: &ArrowType) -> Result<()> {
             Err(Error::coded("42804", format!("argument of {what} must be type boolean, not type {other}")))
         }
     }
-}
-
-/// Parses an expression that was stored as SQL.
-pub(crate) fn parse(sql: &str) -> Result<SqlExpr> {
-    let parsed =
-        Parser::new(&PostgreSqlDialect {}).try_with_sql(sql).and_then(|mut parser| parser.parse_expr());
-    parsed.map_err(|error| Error::Internal(format!("could not parse the stored expression {sql}: {error}")))
 }
 
 /// Traversal of an expression: calls a function with it and all expressions in it.

@@ -1,9 +1,9 @@
 //! Identity columns in INSERT and UPDATE: those GENERATED ALWAYS take no values of the statement.
 
-use crate::dml::expressions;
 use crate::dml::source::is_default;
 use crate::error::{Error, Result};
 use crate::parser::sequence_calls::sequence_of;
+use crate::parser::stored_expressions::stored_expression;
 use datafusion::sql::sqlparser::ast::{Expr, Insert, SelectItem, SetExpr};
 use entresol_tables::{Catalog, Identity, RelationKind, Table};
 
@@ -13,7 +13,7 @@ pub(crate) fn identity(catalog: &Catalog, table: &Table, column: usize) -> Resul
     if !default.starts_with("nextval(") {
         return Ok(None);
     }
-    let Some(name) = sequence_of(&expressions::parse(default)?) else { return Ok(None) };
+    let Some(name) = sequence_of(&stored_expression(default)?) else { return Ok(None) };
     if catalog.relation_kind(&name) != Some(RelationKind::Sequence) {
         return Ok(None);
     }

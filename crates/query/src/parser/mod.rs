@@ -17,6 +17,7 @@ pub(crate) mod refusals;
 pub(crate) mod rewriting;
 pub(crate) mod sequence_calls;
 pub(crate) mod statement;
+pub(crate) mod stored_expressions;
 pub(crate) mod system_time;
 pub(crate) mod text;
 pub(crate) mod visit;

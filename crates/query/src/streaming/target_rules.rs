@@ -7,10 +7,10 @@
 
 use crate::dml::completion::RowCompletion;
 use crate::dml::defaults::Defaults;
-use crate::dml::expressions;
 use crate::dml::identity;
 use crate::error::{Error, Result, as_stream_error};
 use crate::parser::names::identifier;
+use crate::parser::stored_expressions::stored_expression;
 use crate::parser::visit::visit_expressions;
 use crate::postgres::time_zones::Zone;
 use crate::streaming::expressions::FIXED_BY_SESSION;
@@ -99,7 +99,7 @@ fn check_defaults(table: &Table, given: &[usize]) -> Result<()> {
     for (column, default) in table.definition().defaults.iter().enumerate() {
         if let Some(default) = default.as_ref().filter(|_| !given.contains(&column)) {
             let name = &table.schema().columns()[column].name;
-            check_default(table.name(), name, &expressions::parse(default)?)?;
+            check_default(table.name(), name, &stored_expression(default)?)?;
         }
     }
     Ok(())

@@ -1,12 +1,13 @@
 //! Constraints of tables: keys, unique ones, checks.
 
 use crate::catalog::oids;
-use crate::catalog::view::indexes_of;
+use crate::catalog::view::{View, indexes_of};
+use crate::error::{Result, external};
 use crate::parser::names::identifier;
+use crate::parser::stored_expressions::stored_expression;
 use crate::parser::visit::visit_expressions;
+use datafusion::common::Result as DFResult;
 use datafusion::sql::sqlparser::ast::Expr;
-use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
-use datafusion::sql::sqlparser::parser::Parser;
 use entresol_tables::Table;
 use std::ops::ControlFlow;
 
@@ -24,8 +25,17 @@ pub(crate) struct Constraint<'v> {
     pub(crate) condition: Option<&'v str>,
 }
 
+/// Constraints of all tables.
+pub(crate) fn all(view: &View) -> DFResult<Vec<Constraint<'_>>> {
+    let mut found = Vec::new();
+    for table in &view.tables {
+        found.extend(constraints_of(table).map_err(external)?);
+    }
+    Ok(found)
+}
+
 /// The constraints of a table: key, unique ones, checks.
-pub(crate) fn constraints_of(table: &Table) -> Vec<Constraint<'_>> {
+fn constraints_of(table: &Table) -> Result<Vec<Constraint<'_>>> {
     let by_index = indexes_of(table).into_iter().filter_map(|index| {
         Some(Constraint {
             oid: index.constraint?,
@@ -37,24 +47,23 @@ pub(crate) fn constraints_of(table: &Table) -> Vec<Constraint<'_>> {
             condition: None,
         })
     });
-    let checks = table.definition().checks.iter().enumerate().map(|(place, check)| Constraint {
-        oid: oids::check(table.state().id(), place),
-        name: check.name.clone(),
-        kind: "c",
-        table,
-        index: 0,
-        columns: columns_in(table, &check.expression),
-        condition: Some(&check.expression),
+    let checks = table.definition().checks.iter().enumerate().map(|(place, check)| {
+        Ok(Constraint {
+            oid: oids::check(table.state().id(), place),
+            name: check.name.clone(),
+            kind: "c",
+            table,
+            index: 0,
+            columns: columns_in(table, &check.expression)?,
+            condition: Some(&check.expression),
+        })
     });
-    by_index.chain(checks).collect()
+    by_index.map(Ok).chain(checks).collect()
 }
 
 /// The columns that an expression names, by place.
-pub(crate) fn columns_in(table: &Table, expression: &str) -> Vec<usize> {
-    let parsed = Parser::new(&PostgreSqlDialect {})
-        .try_with_sql(expression)
-        .and_then(|mut parser| parser.parse_expr());
-    let Ok(parsed) = parsed else { return Vec::new() };
+fn columns_in(table: &Table, expression: &str) -> Result<Vec<usize>> {
+    let parsed = stored_expression(expression)?;
     let mut found = Vec::new();
     let visited: ControlFlow<()> = visit_expressions(&parsed, |expr| {
         let name = match expr {
@@ -68,5 +77,5 @@ pub(crate) fn columns_in(table: &Table, expression: &str) -> Vec<usize> {
     });
     debug_assert!(visited.is_continue());
     found.sort_unstable();
-    found
+    Ok(found)
 }

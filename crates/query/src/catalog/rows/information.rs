@@ -2,7 +2,7 @@
 
 use crate::catalog::cell::Cell;
 use crate::catalog::relation::{Relation, Rows, empty, relation};
-use crate::catalog::rows::constraints::{Constraint, constraints_of};
+use crate::catalog::rows::constraints;
 use crate::catalog::rows::named;
 use crate::catalog::view::{Attribute, View, attributes_of, described_attributes};
 use crate::privileges::Privileges;
@@ -262,16 +262,10 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
     row
 }
 
-/// Calls `add` with each constraint of each table.
-fn each(view: &View, mut add: impl FnMut(&Table, &Constraint<'_>)) {
-    for table in &view.tables {
-        constraints_of(table).iter().for_each(|constraint| add(table, constraint));
-    }
-}
-
 fn table_constraints(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
-    each(view, |table, constraint| {
+    for constraint in constraints::all(view)? {
+        let table = constraint.table;
         let kind = match constraint.kind {
             "p" => "PRIMARY KEY",
             "u" => "UNIQUE",
@@ -290,15 +284,16 @@ fn table_constraints(view: &View) -> DFResult<Rows> {
             YES.into(),
             (kind == "UNIQUE").then_some(YES).into(),
         ]);
-    });
+    }
     Ok(rows)
 }
 
 fn key_column_usage(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
-    each(view, |table, constraint| {
+    for constraint in constraints::all(view)? {
+        let table = constraint.table;
         if constraint.kind == "c" {
-            return;
+            continue;
         }
         for (at, &column) in constraint.columns.iter().enumerate() {
             rows.push(vec![
@@ -313,13 +308,14 @@ fn key_column_usage(view: &View) -> DFResult<Rows> {
                 Cell::Null,
             ]);
         }
-    });
+    }
     Ok(rows)
 }
 
 fn constraint_column_usage(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
-    each(view, |table, constraint| {
+    for constraint in constraints::all(view)? {
+        let table = constraint.table;
         for &column in &constraint.columns {
             rows.push(vec![
                 CATALOG.into(),
@@ -331,18 +327,18 @@ fn constraint_column_usage(view: &View) -> DFResult<Rows> {
                 constraint.name.as_str().into(),
             ]);
         }
-    });
+    }
     Ok(rows)
 }
 
 fn check_constraints(view: &View) -> DFResult<Rows> {
     let mut rows = Rows::new();
-    each(view, |_, constraint| {
+    for constraint in constraints::all(view)? {
         if let Some(condition) = constraint.condition {
             let clause = Cell::Text(format!("({condition})"));
             rows.push(vec![CATALOG.into(), SCHEMA.into(), constraint.name.as_str().into(), clause]);
         }
-    });
+    }
     Ok(rows)
 }
 

@@ -3,7 +3,7 @@
 
 use crate::catalog::cell::Cell;
 use crate::catalog::relation::Rows;
-use crate::catalog::rows::constraints::{Constraint, constraints_of};
+use crate::catalog::rows::constraints::{self, Constraint};
 use crate::catalog::rows::named;
 use crate::catalog::view::schema_oid;
 use crate::catalog::view::{
@@ -308,7 +308,7 @@ pub(crate) fn indexes(view: &View) -> DFResult<Rows> {
 }
 
 pub(crate) fn constraints(view: &View) -> DFResult<Rows> {
-    let all = view.tables.iter().flat_map(|table| constraints_of(table));
+    let all = constraints::all(view)?;
     let row = |constraint: Constraint<'_>| {
         vec![
             constraint.oid.into(),
@@ -339,7 +339,7 @@ pub(crate) fn constraints(view: &View) -> DFResult<Rows> {
             constraint.condition.into(),
         ]
     };
-    Ok(all.map(row).collect())
+    Ok(all.into_iter().map(row).collect())
 }
 
 pub(crate) fn defaults(view: &View) -> DFResult<Rows> {
