@@ -238,10 +238,12 @@ impl CrashLoop<'_> {
         );
         let mut stderr = std::io::stderr().lock();
         let last = cycle + 1 == self.arguments.cycles;
-        let _ = match stderr.is_terminal() {
-            true => write!(stderr, "\r\x1b[K{line}{}", if last { "\n" } else { "" }),
-            false if last || (cycle + 1).is_multiple_of(10) => writeln!(stderr, "{line}"),
-            false => Ok(()),
+        let _ = if stderr.is_terminal() {
+            write!(stderr, "\r\x1b[K{line}{}", if last { "\n" } else { "" })
+        } else if last || (cycle + 1).is_multiple_of(10) {
+            writeln!(stderr, "{line}")
+        } else {
+            Ok(())
         };
     }
 }

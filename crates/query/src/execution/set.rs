@@ -226,13 +226,11 @@ impl Session {
     /// Ends the settings of a block.
     pub(crate) fn end_settings(&mut self, committed: bool) {
         let Some(before) = self.core.settings_before.take() else { return };
-        match committed {
-            true if self.core.variables.settings().has_local() => {
-                self.core.variables.change(Settings::end_block);
-                self.apply_former_settings();
-            }
-            true => {}
-            false => self.restore_settings(before),
+        if !committed {
+            self.restore_settings(before);
+        } else if self.core.variables.settings().has_local() {
+            self.core.variables.change(Settings::end_block);
+            self.apply_former_settings();
         }
     }
 

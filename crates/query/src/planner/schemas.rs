@@ -63,9 +63,9 @@ pub(crate) struct SessionCatalog {
 
 impl SessionCatalog {
     pub(crate) fn new(source: &Source, views: Views) -> SessionCatalog {
-        let tables = |hidden_keys, authorized| {
+        let tables = |hidden_keys, skips_privileges| {
             let (source, views) = (source.clone(), views.clone());
-            Arc::new(Tables { source, views, hidden_keys, authorized, as_of: None })
+            Arc::new(Tables { source, views, hidden_keys, skips_privileges, as_of: None })
         };
         SessionCatalog {
             public: tables(false, false),
@@ -100,7 +100,7 @@ impl CatalogProvider for SessionCatalog {
                     source: self.source.clone(),
                     views: self.public.views.clone(),
                     hidden_keys: false,
-                    authorized: false,
+                    skips_privileges: false,
                     as_of: Some(as_of),
                 }))
             }
@@ -202,8 +202,8 @@ struct Tables {
     source: Source,
     views: Views,
     hidden_keys: bool,
-    /// True if the right to read is not checked here.
-    authorized: bool,
+    /// True if the privilege to read is checked elsewhere.
+    skips_privileges: bool,
     /// Snapshot timestamp of the tables.
     as_of: Option<Timestamp>,
 }
@@ -221,7 +221,7 @@ impl SchemaProvider for Tables {
         {
             return relation.provider(&self.source).map(Some);
         }
-        if !self.authorized
+        if !self.skips_privileges
             && let Some(kind) = self.source.catalog.relation_kind(name)
         {
             let required = self.source.variables.authority.require_on(Privileges::SELECT, kind, name);

@@ -82,10 +82,12 @@ fn cast(scalar: ScalarValue, wanted: &DataType) -> Outcome<ScalarValue> {
 /// The same number with another scale, if that loses nothing.
 fn rescaled(value: i128, scale: i8, to: i8, precision: u8) -> Option<i128> {
     let factor = 10i128.checked_pow(u32::from(to.abs_diff(scale)))?;
-    let value = match to >= scale {
-        true => value.checked_mul(factor)?,
-        false if value % factor == 0 => value / factor,
-        false => return None,
+    let value = if to >= scale {
+        value.checked_mul(factor)?
+    } else if value % factor == 0 {
+        value / factor
+    } else {
+        return None;
     };
     (value.unsigned_abs() < 10u128.checked_pow(u32::from(precision))?).then_some(value)
 }

@@ -58,7 +58,7 @@ const COLUMNS_BEFORE: usize = 4;
 /// Estimated bytes of memory of a row besides its values.
 const ROW_BYTES: usize = 208;
 
-/// RowPosition of a row: its time, and its number among all rows.
+/// Position of a row: its time, and its number among all rows.
 pub(crate) type RowPosition = (EventTime, i64);
 /// Key of a row with its hash code.
 pub(crate) type HashedKey = (i64, Key);
@@ -69,7 +69,7 @@ pub(crate) type Key = Arc<[u8]>;
 /// Row that may still get partners.
 pub(crate) struct BufferedRow {
     pub(crate) row: OwnedRow,
-    /// True if it has had one.
+    /// True if it has had a partner.
     pub(crate) matched: bool,
     pub(crate) key: Key,
     /// Time of the last partner that it may get.

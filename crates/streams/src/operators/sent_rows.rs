@@ -1,5 +1,5 @@
-//! Rows of tables beside a stream whose tuples are taken back: with a tuple is taken back what was sent for it, whatever
-//! the tables have by now.
+//! Rows that were computed from tables for each tuple of a stream. When a tuple is taken back, so are the rows that were
+//! sent for it, even if the tables have changed since.
 //!
 //! ```text
 //!   inserted tuple ──▶ operator that reads tables ──▶ its rows ──▶ sent

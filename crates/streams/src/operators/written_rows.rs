@@ -1,9 +1,9 @@
 //! Rows that TO_TABLE has written, as TO_STREAM reads them.
 //!
 //! - As rows: those that are written. Nothing is looked up.
-//! - As changes: also those that are deleted, each with the row before. The row before is the one that the transaction sees
-//!   then, its own changes included. So the keys of a batch are looked up before it is written, all together, and of equal keys
-//!   in the batch the row of the one is the row before of the next.
+//! - As changes: also those that are deleted, each with the row before it, as the transaction sees it then, its own changes
+//!   included. So all keys of a batch are looked up before it is written; if a key is in the batch several times, each of
+//!   its rows is the row before of the next.
 //! - A key that is deleted and not there is no change.
 //! - Memory: the rows before of one batch. Stateless between batches.
 

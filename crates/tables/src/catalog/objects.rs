@@ -32,11 +32,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-/// Interval of rounds, and that behind one that had to leave objects, or failed.
+/// Interval of rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
-const LATER: Duration = Duration::from_secs(10);
-/// Longest interval behind rounds that failed, one after another.
-const LATEST: Duration = Duration::from_secs(300);
+/// Delay of the next round after one that had to leave objects, or failed.
+const RETRY_DELAY: Duration = Duration::from_secs(10);
+/// Longest delay after rounds that failed, one after another.
+const RETRY_DELAY_MAX: Duration = Duration::from_secs(300);
 
 /// Key of a row of the catalog beside those of relations.
 pub(crate) fn key_with_mark(name: &str) -> Vec<u8> {
@@ -93,11 +94,11 @@ fn run(catalog: &Weak<Catalog>, stop: &AtomicBool) {
         failures = if collected.is_err() { failures + 1 } else { 0 };
         let rest = match collected {
             Ok(CollectedObjects { left: 0, .. }) => INTERVAL,
-            Ok(_) => LATER,
+            Ok(_) => RETRY_DELAY,
             Err(_) if stop.load(Ordering::Acquire) => return,
             Err(error) => {
                 tracing::warn!(%error, "could not delete objects of removed row groups");
-                LATEST.min(LATER * 2_u32.pow(failures.min(8)))
+                RETRY_DELAY_MAX.min(RETRY_DELAY * 2_u32.pow(failures.min(8)))
             }
         };
         next = Instant::now() + rest;
@@ -200,8 +201,8 @@ impl Catalog {
         Ok(record.stores.into_iter().map(|store| (store, hold.clone())).collect())
     }
 
-    /// Lets the row groups of a table be objects of a store, or be in the pool: new ones at once, those that are there when
-    /// merges have written them anew.
+    /// Moves the row groups of a table to an object store, or without a URL to the pool: new row groups are written there at
+    /// once, earlier ones when a merge rewrites them.
     pub fn set_object_store(&self, table: &str, url: Option<String>) -> Result<()> {
         let old = self.table(table)?;
         if old.definition().object_store == url {

@@ -299,12 +299,10 @@ impl State {
         let cts = object.cts(slot);
         let whole = object.copy_value(slot, value);
         interleave::point();
-        let still = cts <= at && object.is_still(slot, cts);
-        match still {
-            false => Ok(ObjectRead::Ended),
-            true if whole => Ok(ObjectRead::Value),
-            true => Err(damaged()),
+        if cts > at || !object.is_still(slot, cts) {
+            return Ok(ObjectRead::Ended);
         }
+        if whole { Ok(ObjectRead::Value) } else { Err(damaged()) }
     }
 }
 

@@ -211,10 +211,12 @@ impl Lookup<'_> {
             let Some(next) = next else { return Ok(WalkEnd::Through) };
             // Versions that cannot be the answer are skipped.
             let (key, cts) = history.keys.decode(&next).ok_or(LookupError::Damaged(PoolOffset::NULL))?;
-            from = match last.as_ref() == Some(&key) && decided {
-                true => history.keys.position(&key, Timestamp::START),
-                false if cts > at => history.keys.position(&key, at),
-                false => Position::of(next),
+            from = if last.as_ref() == Some(&key) && decided {
+                history.keys.position(&key, Timestamp::START)
+            } else if cts > at {
+                history.keys.position(&key, at)
+            } else {
+                Position::of(next)
             };
             if leave_dense && entries.len() > VERSIONS_TO_SEEK * keys {
                 return Ok(WalkEnd::Dense(from));

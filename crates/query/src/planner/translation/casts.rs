@@ -45,12 +45,11 @@ fn tell_apart_items(select: &mut Select, keys: &mut [OrderByExpr], is_nested: bo
     let mut meet = |expr: &Expr| {
         let (written, bare) = (expr.to_string(), without_casts(expr));
         let alike = known.entry(bare.clone()).or_default();
-        match alike.contains(&written) {
-            true => {}
-            // It has no cast to wrap, so it keeps its name.
-            false if written == bare => alike.insert(0, written),
-            false => alike.push(written),
+        if alike.contains(&written) {
+            return;
         }
+        // One without a cast has none to wrap, so it keeps its name.
+        if written == bare { alike.insert(0, written) } else { alike.push(written) }
     };
     let mut named: Vec<&Expr> = Vec::new();
     named.extend(select.projection.iter().filter_map(|item| match item {

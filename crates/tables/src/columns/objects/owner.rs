@@ -1,10 +1,10 @@
 //! The database as an owner of objects: its identity, and the number of its run, in a row of the catalog.
 //!
 //! - The row is durable before the first object of a run is written, and names each store before its first object.
-//! - A copy of the database's files has the row, too. It is told by the number of the pool's file in its file system, which
-//!   the row has: the copy takes an identity of its own, and *holds* the objects of the one before, which it may read: an
-//!   object `identity/holds/...` in each store says up to which number the owner deletes none. So does a backup.
-//! - Who removes a hold lets the owner delete again.
+//! - A copy of the database's files has the row, too. It is recognised by the inode number of the pool's file, which is not
+//!   the one in the row. The copy takes an identity of its own, and *holds* the objects of the original, which it may read:
+//!   an object `identity/holds/...` in each store says up to which number the owner must not delete. A backup does the same.
+//! - Once the hold is removed, the owner deletes these objects again.
 //!
 //! | bytes | what |
 //! | --- | --- |

@@ -123,10 +123,12 @@ impl Marks {
                     let value = self.valued(*within.expr)?;
                     within.expr = Box::new(Expr::Column(self.column(value)?));
                 }
-                match within.negated {
-                    false if !within.expr.contains_outer() => Ok(Expr::InSubquery(within)),
-                    false => self.valued(Expr::InSubquery(within)),
-                    true => self.none_of(within),
+                if within.negated {
+                    self.none_of(within)
+                } else if within.expr.contains_outer() {
+                    self.valued(Expr::InSubquery(within))
+                } else {
+                    Ok(Expr::InSubquery(within))
                 }
             }
             other => self.valued(other),
@@ -136,25 +138,25 @@ impl Marks {
     /// Rewrites a NOT IN that is a condition by itself.
     fn none_of(&mut self, within: InSubquery) -> DFResult<Expr> {
         let InSubquery { expr, subquery: list, .. } = &within;
-        match is_correlated(list) {
-            false if expr.any_column_refs() && !expr.contains_outer() => {
-                // DataFusion joins on the compared expressions, and loses track of a key that turns out to be
-                // a constant.
-                let key = match expr.as_ref() {
-                    Expr::Column(column) => column.clone(),
-                    computed => self.column(computed.clone())?,
-                };
-                Ok(Expr::InSubquery(InSubquery { expr: Box::new(Expr::Column(key)), ..within }))
-            }
-            true if !expr.contains_outer() => {
-                let value = Expr::Column(Column::from(list.subquery.schema().qualified_field(0)));
-                let tested = self.outer(expr)?;
-                let maybe = Expr::IsNotFalse(Box::new(value.eq(tested)));
-                let met = LogicalPlanBuilder::from(list.subquery.as_ref().clone()).filter(maybe)?.build()?;
-                Ok(Expr::Exists(Exists { subquery: subquery(told_apart(met)?), negated: true }))
-            }
-            _ => self.valued(Expr::InSubquery(within)),
+        if expr.contains_outer() {
+            return self.valued(Expr::InSubquery(within));
         }
+        if is_correlated(list) {
+            let value = Expr::Column(Column::from(list.subquery.schema().qualified_field(0)));
+            let tested = self.outer(expr)?;
+            let maybe = Expr::IsNotFalse(Box::new(value.eq(tested)));
+            let met = LogicalPlanBuilder::from(list.subquery.as_ref().clone()).filter(maybe)?.build()?;
+            return Ok(Expr::Exists(Exists { subquery: subquery(told_apart(met)?), negated: true }));
+        }
+        if !expr.any_column_refs() {
+            return self.valued(Expr::InSubquery(within));
+        }
+        // DataFusion joins on the compared expressions, and loses track of a key that turns out to be a constant.
+        let key = match expr.as_ref() {
+            Expr::Column(column) => column.clone(),
+            computed => self.column(computed.clone())?,
+        };
+        Ok(Expr::InSubquery(InSubquery { expr: Box::new(Expr::Column(key)), ..within }))
     }
 
     /// Expression of the plan as a subquery refers to it.

@@ -153,12 +153,13 @@ fn analyse_by(schema: &Schema, columns: &[usize], filters: &[&Expr]) -> (Analysi
         // A span over many values excludes the rows outside its intervals, but not those between the values
         // of its sets.
         let by_access = position < exact || (interval && spanned == Some(position));
-        match by_access
-            && !matches!(schema.columns()[columns[position]].data_type, DataType::Real | DataType::Double)
-        {
-            true => Coverage::Exact,
-            false if by_access || spanned == Some(position) => Coverage::Partial,
-            false => Coverage::None,
+        let data_type = &schema.columns()[columns[position]].data_type;
+        if by_access && !matches!(data_type, DataType::Real | DataType::Double) {
+            Coverage::Exact
+        } else if by_access || spanned == Some(position) {
+            Coverage::Partial
+        } else {
+            Coverage::None
         }
     });
     let equal = equal.min(exact);

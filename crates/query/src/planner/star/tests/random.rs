@@ -148,65 +148,83 @@ fn condition(random: &mut Random, of: &str) -> String {
     }
 }
 
-/// Random query over a star.
-fn query(random: &mut Random, star: &Star) -> String {
-    let used: Vec<usize> = (0..star.dimensions).filter(|_| !random.one_in(5)).collect();
-    let used = if used.is_empty() { vec![0] } else { used };
-    let mut tables = vec!["f".to_owned()];
-    let mut conditions = Vec::new();
-    let mut prefixes = Vec::new();
-    for (number, &at) in used.iter().enumerate() {
-        let has_arm = star.arms[at] && !random.one_in(3);
-        if number > 0 && random.one_in(5) {
-            let mut within = if random.one_in(2) { format!(" AND d{at}a > 0") } else { String::new() };
-            if has_arm {
-                within += &format!(" AND d{at}.e{at} IN (SELECT eid{at} FROM e{at})");
+/// Relations of a random query, its conditions, and the prefixes of the columns that it may name.
+#[derive(Default)]
+struct Joined {
+    tables: Vec<String>,
+    conditions: Vec<String>,
+    prefixes: Vec<String>,
+}
+
+impl Joined {
+    /// Fact table with some of the dimensions, joined or in subqueries.
+    fn new(random: &mut Random, star: &Star) -> Joined {
+        let used: Vec<usize> = (0..star.dimensions).filter(|_| !random.one_in(5)).collect();
+        let used = if used.is_empty() { vec![0] } else { used };
+        let mut joined = Joined { tables: vec!["f".to_owned()], ..Joined::default() };
+        for (number, &at) in used.iter().enumerate() {
+            let has_arm = star.arms[at] && !random.one_in(3);
+            if number > 0 && random.one_in(5) {
+                let mut within = if random.one_in(2) { format!(" AND d{at}a > 0") } else { String::new() };
+                if has_arm {
+                    within += &format!(" AND d{at}.e{at} IN (SELECT eid{at} FROM e{at})");
+                }
+                joined.conditions.push(if random.one_in(2) {
+                    format!("EXISTS (SELECT 1 FROM d{at} WHERE k{at} = id{at}{within})")
+                } else {
+                    format!("k{at} IN (SELECT id{at} FROM d{at} WHERE 1 = 1{within})")
+                });
+                continue;
             }
-            conditions.push(if random.one_in(2) {
-                format!("EXISTS (SELECT 1 FROM d{at} WHERE k{at} = id{at}{within})")
-            } else {
-                format!("k{at} IN (SELECT id{at} FROM d{at} WHERE 1 = 1{within})")
-            });
-            continue;
+            joined.tables.push(format!("d{at}"));
+            joined.conditions.push(format!("k{at} = id{at}"));
+            joined.prefixes.push(format!("d{at}"));
+            if has_arm && random.one_in(4) {
+                joined.conditions.push(format!("d{at}.e{at} IN (SELECT eid{at} FROM e{at})"));
+            } else if has_arm {
+                joined.tables.push(format!("e{at}"));
+                joined.conditions.push(format!("e{at}.eid{at} = d{at}.e{at}"));
+                joined.prefixes.push(format!("e{at}.e{at}"));
+            }
         }
-        tables.push(format!("d{at}"));
-        conditions.push(format!("k{at} = id{at}"));
-        prefixes.push(format!("d{at}"));
-        if has_arm && random.one_in(4) {
-            conditions.push(format!("d{at}.e{at} IN (SELECT eid{at} FROM e{at})"));
-        } else if has_arm {
-            tables.push(format!("e{at}"));
-            conditions.push(format!("e{at}.eid{at} = d{at}.e{at}"));
-            prefixes.push(format!("e{at}.e{at}"));
+        for at in (1..joined.tables.len()).rev() {
+            joined.tables.swap(at, random.below(at + 1));
         }
+        joined
     }
-    for at in (1..tables.len()).rev() {
-        tables.swap(at, random.below(at + 1));
+
+    /// Prefix of a table that is joined.
+    fn any(&self, random: &mut Random) -> String {
+        random.of(&self.prefixes).clone()
     }
-    for prefix in &prefixes {
+
+    /// Adds conditions on one table, and on two of them.
+    fn add_conditions(&mut self, random: &mut Random) {
+        for prefix in &self.prefixes {
+            if random.one_in(3) {
+                self.conditions.push(condition(random, prefix));
+            }
+        }
         if random.one_in(3) {
-            conditions.push(condition(random, prefix));
+            self.conditions.push(condition(random, "f"));
+        }
+        if random.one_in(3) {
+            let (one, other) = (self.any(random), self.any(random));
+            self.conditions.push(match random.below(6) {
+                0 => format!("{one}a = {other}a"),
+                1 => format!("{one}s = {other}s"),
+                2 => format!("{one}a + 1 > {other}a"),
+                3 => format!("fa = {one}a"),
+                4 => format!("({one}s = 'x' AND {other}a > 0 OR {one}s = 'yy' AND fa < 2)"),
+                _ => format!("{one}a <> fa"),
+            });
         }
     }
-    if random.one_in(3) {
-        conditions.push(condition(random, "f"));
-    }
-    let any = |random: &mut Random| random.of(&prefixes).clone();
-    if random.one_in(3) {
-        let (one, other) = (any(random), any(random));
-        conditions.push(match random.below(6) {
-            0 => format!("{one}a = {other}a"),
-            1 => format!("{one}s = {other}s"),
-            2 => format!("{one}a + 1 > {other}a"),
-            3 => format!("fa = {one}a"),
-            4 => format!("({one}s = 'x' AND {other}a > 0 OR {one}s = 'yy' AND fa < 2)"),
-            _ => format!("{one}a <> fa"),
-        });
-    }
-    let mut selected = Vec::new();
-    for _ in 0..random.below(4) {
-        let of = any(random);
-        selected.push(match random.below(9) {
+
+    /// Expression to group by.
+    fn key(&self, random: &mut Random) -> String {
+        let of = self.any(random);
+        match random.below(9) {
             0 => format!("{of}a + 1"),
             1 => format!("{of}w * 2"),
             2 => format!("coalesce({of}s, 'none')"),
@@ -214,12 +232,12 @@ fn query(random: &mut Random, star: &Star) -> String {
             4 | 5 => format!("{of}a"),
             6 => format!("{of}w"),
             _ => format!("{of}s"),
-        });
+        }
     }
-    let groups = selected.len();
-    for _ in 0..1 + random.below(4) {
-        let of = any(random);
-        let aggregate = match random.below(16) {
+
+    fn aggregate(&self, random: &mut Random) -> String {
+        let of = self.any(random);
+        match random.below(16) {
             0 => "count(*)".to_owned(),
             1 => format!("count({of}s)"),
             2 => "sum(fa)".to_owned(),
@@ -236,13 +254,23 @@ fn query(random: &mut Random, star: &Star) -> String {
             13 => format!("sum(fa) FILTER (WHERE {of}a > 0)"),
             14 => format!("max({of}w)"),
             _ => format!("sum(fd * {of}a)"),
-        };
-        selected.push(aggregate);
+        }
+    }
+}
+
+/// Random query over a star.
+fn query(random: &mut Random, star: &Star) -> String {
+    let mut joined = Joined::new(random, star);
+    joined.add_conditions(random);
+    let groups = random.below(4);
+    let mut selected: Vec<String> = (0..groups).map(|_| joined.key(random)).collect();
+    for _ in 0..1 + random.below(4) {
+        selected.push(joined.aggregate(random));
     }
     let named = selected.iter().enumerate().map(|(at, of)| format!("{of} AS c{at}"));
     let named: Vec<String> = named.collect();
-    let mut sql = format!("SELECT {} FROM {}", named.join(", "), tables.join(", "));
-    sql += &format!(" WHERE {}", conditions.join(" AND "));
+    let mut sql = format!("SELECT {} FROM {}", named.join(", "), joined.tables.join(", "));
+    sql += &format!(" WHERE {}", joined.conditions.join(" AND "));
     if groups > 0 {
         let keys: Vec<String> = (1..=groups).map(|at| at.to_string()).collect();
         sql += &format!(" GROUP BY {}", keys.join(", "));
