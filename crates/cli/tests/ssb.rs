@@ -47,7 +47,7 @@ fn errors_have_a_status_and_say_what_to_do() {
     let dir = tempfile::tempdir().unwrap();
     let db = dir.path().join("db").to_str().unwrap().to_owned();
     for (arguments, status, words) in [
-        (&["ssb", "run", "--dir", &db, "--queries", "9"][..], 2, "'9' is no query: use 1.1, "),
+        (&["ssb", "run", "--dir", &db, "--queries", "9"][..], 2, "'9' is not a query: use 1.1, "),
         (&["ssb", "generate", "--sf", "-1"], 2, "--sf"),
         (&["ssb", "run", "--dir", &db], 1, &db),
         (&["ssb", "load", dir.path().to_str().unwrap(), "--dir", &db], 1, "there is no file "),

@@ -585,7 +585,7 @@ const REFUSED_STEPS: &[(&str, &str)] = &[
     ),
     (
         "INSERT INTO t SELECT meter, kw FROM CUMULATE(reading, at, INTERVAL '7 hours', INTERVAL '1 day')",
-        "CUMULATE: the size 86400000000 us is no multiple of the step 25200000000 us",
+        "CUMULATE: the size 86400000000 us is not a multiple of the step 25200000000 us",
     ),
     (
         "INSERT INTO t SELECT meter, kw FROM HOP(reading, at, INTERVAL '1 microsecond', INTERVAL '1 day')",

@@ -293,6 +293,32 @@ fn doc_comments_begin_with_a_noun_or_a_verb() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// Returns true if a line has a message that something "is no ..." in place of PostgreSQL's "is not a ...".
+fn says_is_no(line: &str) -> bool {
+    let code = line.trim_start();
+    let Some(text) = code.find('"').map(|at| &code[at..]).filter(|_| !code.starts_with("//")) else {
+        return false;
+    };
+    text.match_indices(" is no ").any(|(at, found)| {
+        let (before, behind) = (&text[..at], &text[at + found.len()..]);
+        !before.to_ascii_lowercase().ends_with("there")
+            && !["longer", "more", "such"].iter().any(|word| behind.starts_with(word))
+    })
+}
+
+#[test]
+fn messages_say_what_something_is_not() {
+    assert!(says_is_no("    Err(format!(\"{name} is no topology\"))"));
+    assert!(!says_is_no("    Err(format!(\"there is no topology {name}\"))"));
+    assert!(!says_is_no("    // \"x\" is no topology"));
+    let wrong: Vec<String> = source_lines()
+        .into_iter()
+        .filter(|(_, line)| says_is_no(line))
+        .map(|(place, line)| format!("{place}: {}", line.trim()))
+        .collect();
+    assert!(wrong.is_empty(), "say \"is not a\":\n{}", wrong.join("\n"));
+}
+
 #[test]
 fn a_word_is_counted_where_it_stands_alone() {
     assert_eq!(count("a moment, moments; the moment_of(moment)", "moment"), 3);

@@ -79,7 +79,7 @@ impl JoinSide {
         for index in [Some(self.time), self.edge.map(|edge| edge.column)].into_iter().flatten() {
             let column = stream.columns.get(index).ok_or_else(|| format!("there is no column {index}"))?;
             edge_type_of(column.data_type)
-                .ok_or_else(|| format!("column {} is no time: {}", column.name, column.data_type))?;
+                .ok_or_else(|| format!("column {} is not a time: {}", column.name, column.data_type))?;
         }
         Ok(())
     }

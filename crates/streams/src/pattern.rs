@@ -73,7 +73,7 @@ impl RowPattern {
             return Err(format!("there is no column {wrong}"));
         }
         let time = &stream.columns()[self.time];
-        edge_type_of(time.data_type).ok_or_else(|| format!("column {} is no time", time.name))?;
+        edge_type_of(time.data_type).ok_or_else(|| format!("column {} is not a time", time.name))?;
         check_variables(&self.pattern, &self.variables)
     }
 

@@ -251,7 +251,7 @@ impl Ranking {
         let check = |time: usize| -> Result<(), String> {
             let column = stream.columns().get(time).ok_or_else(|| format!("there is no column {time}"))?;
             let is_time = edge_type_of(column.data_type).is_some();
-            is_time.then_some(()).ok_or_else(|| format!("column {} is no time", column.name))
+            is_time.then_some(()).ok_or_else(|| format!("column {} is not a time", column.name))
         };
         match self.emission {
             RankEmission::Commit => Ok(RankTimes::Commit),

@@ -64,7 +64,7 @@ impl JoinLife {
         let column = sides[side].columns.get(self.time);
         let is_time = column
             .is_some_and(|column| matches!(column.data_type, DataType::Timestamp | DataType::TimestampTz));
-        if is_time { Ok(()) } else { Err("the event time is no TIMESTAMP".to_owned()) }
+        if is_time { Ok(()) } else { Err("the event time is not a TIMESTAMP".to_owned()) }
     }
 
     fn side(&self) -> usize {

@@ -96,7 +96,9 @@ impl RunningGroups {
             return Err("groups of a stream whose tuples are taken back live for ever".to_owned());
         }
         let column = &stream.columns()[life.time];
-        edge_type_of(column.data_type).map(drop).ok_or_else(|| format!("column {} is no time", column.name))
+        edge_type_of(column.data_type)
+            .map(drop)
+            .ok_or_else(|| format!("column {} is not a time", column.name))
     }
 
     fn bound(&self, stream: &Stream) -> Result<Vec<BoundAggregate>, String> {

@@ -630,7 +630,7 @@ impl Stream {
             self.report(format!("{sink}: the stream has no column {name} of the key"));
         }
         if format.logged_columns.is_some_and(|columns| self.columns.len() != 2 * columns + 2) {
-            self.report(format!("{sink}: the tuples are no logged changes of a table"));
+            self.report(format!("{sink}: the tuples are not logged changes of a table"));
         }
     }
 

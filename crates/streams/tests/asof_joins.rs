@@ -433,7 +433,7 @@ fn wrong_asof_joins_are_refused() {
     let catalog = volatile();
     type Change = fn(&mut AsofJoin);
     let cases: [(&str, Change); 5] = [
-        ("column v is no time: INT", |join| join.left.time = 2),
+        ("column v is not a time: INT", |join| join.left.time = 2),
         ("there is no column 9", |join| join.right.time = 9),
         ("different numbers of keys", |join| join.left.keys.clear()),
         ("none is known to have no partner", |join| {

@@ -506,7 +506,7 @@ fn wrong_joins_are_refused() {
     let catalog = volatile();
     type Change = fn(&mut StreamJoin);
     let cases: [(&str, Change); 5] = [
-        ("column v is no time: INT", |join| join.left.time = 2),
+        ("column v is not a time: INT", |join| join.left.time = 2),
         ("there is no column 9", |join| join.right.time = 9),
         ("different windows or numbers of keys", |join| join.left.keys.clear()),
         ("none is known to have no partner", |join| {

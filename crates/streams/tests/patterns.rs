@@ -637,7 +637,7 @@ fn wrong_patterns_are_refused() {
         topology.build().err().unwrap().to_string()
     };
     for (change, expected) in [
-        (&(|p: &mut RowPattern| p.time = 2) as &dyn Fn(&mut RowPattern), "column power is no time"),
+        (&(|p: &mut RowPattern| p.time = 2) as &dyn Fn(&mut RowPattern), "column power is not a time"),
         (&|p| p.time = 9, "there is no column 9"),
         (&|p| p.pattern = Pattern::Variable(7), "there is no variable 7"),
         (&|p| p.pattern = Pattern::Sequence(vec![]), "the pattern matches no rows at all"),

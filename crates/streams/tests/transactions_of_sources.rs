@@ -202,7 +202,7 @@ fn incomplete_transactions_are_not_committed() {
             }
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": [{\"data_collection\": \"s.left\", \"event_count\": 3}]}\n";
         }),
-        ("data_collections is no array", |lines| {
+        ("data_collections is not an array", |lines| {
             lines.marks += "{\"status\": \"END\", \"id\": \"x\", \"data_collections\": 7}\n";
         }),
     ];

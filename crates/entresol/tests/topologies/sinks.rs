@@ -275,7 +275,7 @@ fn a_file_that_cannot_be_written_ends_its_sink_and_the_input_comes_again() {
         )
         .unwrap();
     wait_for(&mut session, "SELECT state FROM entresol.sinks WHERE name = 'full'", "failed");
-    assert!(state(&mut session, "full")[1].contains("no regular file"));
+    assert!(state(&mut session, "full")[1].contains("not a regular file"));
 }
 
 #[test]

@@ -174,7 +174,7 @@ impl<I: Index> Session for PooledSession<'_, I> {
             OperationKind::Insert => (op.key, Change::Insert(op.value())),
             OperationKind::Update => (op.key, Change::Replace(op.value())),
             OperationKind::Delete => (op.key, Change::Remove),
-            kind => unreachable!("{kind:?} is no write"),
+            kind => unreachable!("{kind:?} is not a write"),
         };
         index.apply_many(ops.iter().map(change), pool, |as_expected| tally.wrote(as_expected))?;
         Ok(pool.persist(*durability)?)

@@ -37,7 +37,7 @@ impl Chunk {
     }
 
     pub(super) fn encode(self) -> u64 {
-        debug_assert!(self.is_sound(), "{self:?} is no state of a chunk");
+        debug_assert!(self.is_sound(), "{self:?} is not a state of a chunk");
         match self {
             Chunk::Free => 0,
             Chunk::Slab { class } => KIND_SLAB << KIND_SHIFT | class as u64,

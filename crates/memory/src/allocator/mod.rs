@@ -508,7 +508,7 @@ impl Allocator {
     /// Hands freed objects, as (offset, bytes), out again once all present guards are gone.
     pub(crate) fn retire(self: &Arc<Self>, space: &dyn Space, freed: &[(PoolOffset, u64)]) {
         for &(offset, bytes) in freed {
-            debug_assert!(offset.is_aligned(64) && bytes > 0, "{offset:#x} (+{bytes}) is no object");
+            debug_assert!(offset.is_aligned(64) && bytes > 0, "{offset:#x} (+{bytes}) is not an object");
             let full = self.caches.own().retire(RetiredObject { offset, bytes });
             if let Some(batch) = full {
                 self.wait_for_readers(space, ThreadCaches::own_number(), batch);

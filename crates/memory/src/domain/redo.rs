@@ -85,7 +85,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
 }
 
 fn clear_lane(mapping: &Mapping, offset: PoolOffset, domain: &Domain) {
-    debug_assert!(is_lane(offset), "{offset:#x} is no lane");
+    debug_assert!(is_lane(offset), "{offset:#x} is not a lane");
     mapping.words(offset.bytes(), 1)[0].store(0, Ordering::Release);
     flush_word(CLEARED_LANE, || domain.flush(mapping, &[(offset, 8)]));
     fence(RETURN_AFTER_CLEARING, || domain.fence(mapping));
@@ -114,7 +114,7 @@ fn write_lane(mapping: &Mapping, offset: PoolOffset, updates: &[Update]) {
         "a lane has room for {PUBLICATION_WORDS_MAX} updates, not for {}",
         updates.len()
     );
-    debug_assert!(is_lane(offset), "{offset:#x} is no lane");
+    debug_assert!(is_lane(offset), "{offset:#x} is not a lane");
     let words = mapping.words(offset.bytes(), 1 + 2 * updates.len());
     let mut crc = 0;
     for (update, pair) in updates.iter().zip(words[1..].chunks_exact(2)) {

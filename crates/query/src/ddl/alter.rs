@@ -107,7 +107,7 @@ fn begin<'s, 'a>(
 pub(crate) fn column_to_drop(session: &SessionCore, alter: &AlterTable) -> Result<Option<String>> {
     let Some((change, operation)) = begin(session, alter)? else { return Ok(None) };
     let AlterTableOperation::DropColumn { column_names, if_exists, drop_behavior, .. } = operation else {
-        return Err(Error::Internal(format!("{operation} is no DROP COLUMN")));
+        return Err(Error::Internal(format!("{operation} is not a DROP COLUMN")));
     };
     let column = one_column(column_names)?;
     let cascade = matches!(drop_behavior, Some(DropBehavior::Cascade));

@@ -37,7 +37,7 @@ const AUTO: &str = "auto";
 const OTHER_STRUCTURES: [(&str, &str); 3] = [
     ("hash", "a hash table has no order of keys, and tables are read by ranges"),
     ("elf", "an Elf is a layout, WITH (layout = 'elf'), or an index of a table with row groups"),
-    ("btree", "a table is no index; its primary key has one already"),
+    ("btree", "a table is not an index; its primary key has one already"),
 ];
 
 /// Table options in a statement.

@@ -215,7 +215,7 @@ fn created_view(tokens: Vec<TokenWithSpan>, sql: &str) -> Result<Command> {
             CreateMaterialized { over_tables: None, over_streams }
         }
         Err(error) => return Err(error),
-        Ok(_) => return Err(Error::Internal(format!("{sql} is no materialized view"))),
+        Ok(_) => return Err(Error::Internal(format!("{sql} is not a materialized view"))),
     };
     Ok(Command::Materialized(Box::new(MaterializedStatement::Create(Box::new(create)))))
 }
@@ -283,7 +283,7 @@ pub(crate) fn query_statement(query: Box<Query>) -> DFStatement {
 /// `SELECT 1 FROM t`, whose parts are replaced to build queries from parts of other statements.
 pub(crate) fn template() -> Result<Query> {
     let DFStatement::Statement(statement) = query_of("SELECT 1 FROM t")? else {
-        return Err(Error::Internal("the query template is no statement".into()));
+        return Err(Error::Internal("the query template is not a statement".into()));
     };
     match *statement {
         Statement::Query(query) => Ok(*query),

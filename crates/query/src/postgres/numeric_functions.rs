@@ -154,7 +154,7 @@ fn rounded_array(
     scale: i8,
 ) -> DFResult<Decimal128Array> {
     let DataType::Decimal128(_, from) = *array.data_type() else {
-        return exec_err!("{} is no NUMERIC", array.data_type());
+        return exec_err!("{} is not a NUMERIC", array.data_type());
     };
     // At most 38 digits are dropped, and then all of them: the power fits.
     let dropped = u32::try_from(i16::from(from) - i16::from(digits)).unwrap_or(0);
@@ -191,7 +191,7 @@ fn float_array(array: &ArrayRef, precision: u8, scale: i8) -> DFResult<Decimal12
             10_u128.checked_pow(precision.into()).is_none_or(|end| number.unsigned_abs() < end)
         });
         number.map(Some).ok_or_else(|| {
-            let message = format!("numeric field overflow: {value} is no NUMERIC({precision},{scale})");
+            let message = format!("numeric field overflow: {value} is not a NUMERIC({precision},{scale})");
             external(Error::coded("22003", message))
         })
     });

@@ -160,7 +160,8 @@ fn is_of_table(option: &str) -> bool {
 pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &StreamChange) -> Result<()> {
     let before = stored_topologies::source(&session.catalog, name)?;
     let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
-    let create = created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is no source")))?;
+    let create =
+        created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is not a source")))?;
     let after = match change {
         StreamChange::Seek(target) => {
             return seek_source(session, name, &SourceDefinition::new(&create)?, *target).await;
@@ -185,7 +186,7 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
         _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),
     };
     stored_topologies::check_topology(&after)?;
-    let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is no source")))?;
+    let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is not a source")))?;
     SourceDefinition::new(&parsed)?;
     let users = session.options.topologies.users(|used| used.uses(name));
     let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;

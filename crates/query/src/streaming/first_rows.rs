@@ -30,7 +30,7 @@ impl RowBounds {
     fn of(limit: &Limit) -> Result<RowBounds> {
         let wrong = |clause: &str| {
             Error::unsupported(format!(
-                "{clause} in a step that is no integer: it is part of the statement that is stored"
+                "{clause} in a step that is not an integer: it is part of the statement that is stored"
             ))
         };
         let SkipType::Literal(skipped) = limit.get_skip_type()? else { return Err(wrong("OFFSET")) };

@@ -450,7 +450,7 @@ impl<'t> Translator<'t> {
         }
         let reference = self.step.and_then(|step| step.references.get(scan.table_name.table()));
         let reference =
-            reference.ok_or_else(|| Error::Internal(format!("{} is no stream", scan.table_name)))?;
+            reference.ok_or_else(|| Error::Internal(format!("{} is not a stream", scan.table_name)))?;
         match reference {
             Reference::Named(name) => self.named_flow(name),
             Reference::Changes { table, .. } if self.planned.sources.contains_key(&changes_source(table)) => {
@@ -508,7 +508,7 @@ impl<'t> Translator<'t> {
             return Ok(flow.clone());
         }
         let source = self.planned.sources.get(name);
-        let source = source.ok_or_else(|| Error::Internal(format!("{name} is no source")))?;
+        let source = source.ok_or_else(|| Error::Internal(format!("{name} is not a source")))?;
         let memory = self.builder.memory();
         let of_step = self.builder.label(Some(&format!("source {name}")));
         let mut stream = self.builder.source(name, source.source(name, memory));

@@ -29,7 +29,7 @@ pub(crate) async fn plan_pattern(
     (clause, columns): (&TableFactor, &[Column]),
 ) -> Result<PlannedPattern> {
     let written = PatternClause::of(clause)?;
-    let written = written.ok_or_else(|| Error::Internal(format!("{clause} is no MATCH_RECOGNIZE")))?;
+    let written = written.ok_or_else(|| Error::Internal(format!("{clause} is not a MATCH_RECOGNIZE")))?;
     written.event_time()?;
     if written.within.is_none() {
         return Err(Error::unsupported(

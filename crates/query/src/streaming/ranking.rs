@@ -398,7 +398,7 @@ pub(crate) fn window_function(expr: &Expr) -> Result<&WindowFunction> {
     match expr {
         Expr::Alias(alias) => window_function(&alias.expr),
         Expr::WindowFunction(called) => Ok(called),
-        other => Err(Error::Internal(format!("{other} is no window function"))),
+        other => Err(Error::Internal(format!("{other} is not a window function"))),
     }
 }
 

@@ -301,14 +301,14 @@ pub(crate) fn parse(text: &str) -> Result<CreateTopology> {
     match parse_one(text)? {
         Some(Command::Streaming(statement)) => match *statement {
             StreamingStatement::CreateTopology(create) => Ok(*create),
-            _ => Err(Error::Internal(format!("{text} is no topology"))),
+            _ => Err(Error::Internal(format!("{text} is not a topology"))),
         },
         Some(Command::Materialized(statement)) => match *statement {
             MaterializedStatement::Create(create) => create.over_streams,
             _ => None,
         }
-        .ok_or_else(|| Error::Internal(format!("{text} is no materialized view over streams"))),
-        _ => Err(Error::Internal(format!("{text} is no topology"))),
+        .ok_or_else(|| Error::Internal(format!("{text} is not a materialized view over streams"))),
+        _ => Err(Error::Internal(format!("{text} is not a topology"))),
     }
 }
 

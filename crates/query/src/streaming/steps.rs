@@ -286,7 +286,7 @@ impl Planner<'_> {
                 return Err(Error::coded("42P17", format!("stream \"{name}\" would read itself")));
             }
             let create = statement::created_stream(&text);
-            let create = create.ok_or_else(|| Error::Internal(format!("{text} is no stream")))?;
+            let create = create.ok_or_else(|| Error::Internal(format!("{text} is not a stream")))?;
             let label = format!("stream {name}");
             let planned = Box::pin(self.step_with_streams(label, create.step)).await?;
             self.stored.push(planned);
@@ -315,7 +315,7 @@ impl Planner<'_> {
             statement = changes.statement;
         }
         let Some(tree) = statement::inner_mut(&mut statement) else {
-            return Err(Error::unsupported("a step that is no statement"));
+            return Err(Error::unsupported("a step that is not a statement"));
         };
         let mut failed = None;
         let mut references = resolve(tree, |name| {
@@ -619,7 +619,7 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
 /// Parses the stored statement of a source.
 pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
     let create = statement::created_source(text);
-    SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is no source")))?)
+    SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is not a source")))?)
 }
 
 fn inserted(insert: &Insert) -> Result<String> {

@@ -87,7 +87,7 @@ async fn columns(session: &SessionCore, create: &CreateStream) -> Result<Vec<Col
     builder.check().map_err(stream_error)?;
     match planned.steps.last() {
         Some(step) if matches!(step.target, Target::Stream(_)) => columns_of(&create.name, &step.plan),
-        _ => Err(Error::Internal(format!("{} is no stream", create.text))),
+        _ => Err(Error::Internal(format!("{} is not a stream", create.text))),
     }
 }
 

@@ -38,7 +38,7 @@ pub(crate) fn definition(
     planned: &PlannedTopology,
 ) -> Result<(TableDefinition, TableOptions)> {
     let (Some(clause), Some(step)) = (&create.view, planned.steps.last()) else {
-        return Err(Error::Internal(format!("{} is no materialized view", create.text)));
+        return Err(Error::Internal(format!("{} is not a materialized view", create.text)));
     };
     let options = ViewOptions::of(&create.name, &clause.options)?;
     let (builder, translated) =

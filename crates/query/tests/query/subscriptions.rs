@@ -325,7 +325,7 @@ async fn queries_with_state_are_not_subscribed_to() {
         ("SELECT * FROM t MATCH_RECOGNIZE (ORDER BY id MEASURES 1 AS one PATTERN (a))", "MATCH_RECOGNIZE"),
         ("SELECT 1", "no relation"),
         ("SELECT id FROM t FOR SYSTEM_TIME AS OF now()", "write AS OF behind the parentheses"),
-        ("SELECT relname FROM pg_class", "which is no table"),
+        ("SELECT relname FROM pg_class", "which is not a table"),
         ("SELECT id FROM plain", "plain"),
         ("SELECT nothing FROM t", "nothing"),
     ] {

@@ -61,7 +61,7 @@ pub fn value(bytes: &[u8]) -> bool {
         assert_round_trip(&scalar, told, wanted)
     } else {
         // Digits beyond the scale of its column are for the assignment to judge.
-        assert!(are_decimals(&scalar.data_type(), wanted), "{scalar:?} is no {wanted}")
+        assert!(are_decimals(&scalar.data_type(), wanted), "{scalar:?} is not a {wanted}")
     }
     true
 }

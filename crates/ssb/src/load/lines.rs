@@ -128,7 +128,7 @@ fn number_fault(text: &str, data_type: &str, kind: &IntErrorKind) -> String {
         IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => {
             format!("'{}' is out of range for {data_type}", shown(text))
         }
-        _ => format!("'{}' is no {data_type}", shown(text)),
+        _ => format!("'{}' is not a valid {data_type}", shown(text)),
     }
 }
 
@@ -185,7 +185,7 @@ impl Reader {
         self.read_bytes += read as u64;
         if self.bytes.pop_if(|last| *last == b'\n').is_none() {
             let message = if read == LINE_BYTES_MAX {
-                format!("the line is longer than {LINE_BYTES_MAX} bytes: this is no .tbl file")
+                format!("the line is longer than {LINE_BYTES_MAX} bytes: this is not a .tbl file")
             } else {
                 let text = String::from_utf8_lossy(&self.bytes);
                 format!("the file ends within the line '{}': it is truncated", shown(&text))

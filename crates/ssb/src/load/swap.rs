@@ -55,7 +55,10 @@ pub(super) fn check_names(database: &Database, dir: &Path, force: bool) -> Resul
         kind.is_some_and(|kind| kind != RelationKind::Table)
     };
     if let Some(other) = TABLES.iter().find(|table| is_other(table)) {
-        return Err(Error::Invalid(format!("{other} in {} is no table: rename or drop it", dir.display())));
+        return Err(Error::Invalid(format!(
+            "{other} in {} is not a table: rename or drop it",
+            dir.display()
+        )));
     }
     let there: Vec<&str> = TABLES.into_iter().filter(|table| exists(database, table)).collect();
     if !force && !there.is_empty() {

@@ -71,7 +71,7 @@ impl FromStr for Selection {
             let meant: Vec<&'static Query> = QUERIES.iter().filter(is_meant).collect();
             if meant.is_empty() {
                 let names = QUERIES.each_ref().map(|query| query.name).join(", ");
-                return Err(format!("'{word}' is no query: use {names}, or a flight from 1 to 4"));
+                return Err(format!("'{word}' is not a query: use {names}, or a flight from 1 to 4"));
             }
             selected.extend(
                 meant
@@ -100,7 +100,7 @@ mod tests {
         assert_eq!(names("1,2,3,4").len(), 13);
         for wrong in ["5.1", "", "1.1,", "q", "1.", "3.5", "all"] {
             let error = wrong.parse::<Selection>().unwrap_err();
-            assert!(error.contains("is no query") && error.contains("4.3"), "{error}");
+            assert!(error.contains("is not a query") && error.contains("4.3"), "{error}");
         }
     }
 

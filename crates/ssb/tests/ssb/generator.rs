@@ -227,7 +227,7 @@ fn wrong_arguments_are_refused_with_their_value() {
     for (arguments, word) in [
         (["generate", "--sf", "0"], "0.001 to 10000"),
         (["generate", "--sf", "big"], "'big' is not a number"),
-        (["run", "--dir=db", "--queries=5.1"], "'5.1' is no query"),
+        (["run", "--dir=db", "--queries=5.1"], "'5.1' is not a query"),
         (["run", "--dir=db", "--memory=many"], "'many' is not a memory size"),
         (["load", "files", "--layout=heap"], "heap"),
     ] {

@@ -84,7 +84,7 @@ fn a_wrong_line_is_named_and_nothing_is_loaded() {
     let cases: [(Damage, &[&str]); 9] = [
         (
             |files| change_line(files, "lineorder", 50_001, |line| with_field(line, 8, "many")),
-            &["lineorder.tbl, line 50001, column lo_quantity: 'many' is no INT"],
+            &["lineorder.tbl, line 50001, column lo_quantity: 'many' is not a valid INT"],
         ),
         (
             |files| change_line(files, "lineorder", 7, |line| with_field(line, 9, "2147483648")),
@@ -104,7 +104,7 @@ fn a_wrong_line_is_named_and_nothing_is_loaded() {
         ),
         (
             |files| change_line(files, "supplier", 3, |_| String::new()),
-            &["supplier.tbl, line 3, column s_suppkey: '' is no INT"],
+            &["supplier.tbl, line 3, column s_suppkey: '' is not a valid INT"],
         ),
         (
             |files| change_line(files, "customer", 200, |line| with_field(line, 0, "17")),
@@ -147,7 +147,7 @@ fn a_failed_load_leaves_the_tables_as_they_were() {
     let files = copied_files();
     change_line(files.path(), "lineorder", 59_000, |line| with_field(line, 5, "1992-01-01"));
     let error = loaded(files.path(), &db, &["--force"]).unwrap_err().to_string();
-    assert!(error.contains("column lo_orderdate: '1992-01-01' is no INT"), "{error}");
+    assert!(error.contains("column lo_orderdate: '1992-01-01' is not a valid INT"), "{error}");
     let report = ran(&db, &["--queries", "2,3.1", "--repeat", "0", "--answers", text(&answers)]).unwrap();
     assert_eq!(report.faults(), [""; 0]);
 
@@ -189,7 +189,7 @@ fn what_cannot_be_replaced_is_named() {
     database.close().unwrap();
     drop(database);
     let message = loaded(small_files(), &db, &["--force"]).unwrap_err().to_string();
-    assert!(message.contains("part in ") && message.contains("is no table"), "{message}");
+    assert!(message.contains("part in ") && message.contains("is not a table"), "{message}");
 }
 
 /// Runs statements on a database that no process has open.

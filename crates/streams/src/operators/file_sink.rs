@@ -79,7 +79,7 @@ impl FileSinkOperator {
             || OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&self.path);
         let mut file = options().map_err(io)?;
         if !file.metadata().map_err(io)?.is_file() {
-            return Err(self.refused("it is no regular file".to_owned()));
+            return Err(self.refused("it is not a regular file".to_owned()));
         }
         file.try_lock().map_err(|_| self.refused("another sink or process has the file open".to_owned()))?;
         if self.durability != Durability::None {

@@ -67,7 +67,7 @@ impl JoinBounds {
         let times = RecordBatch::try_new(Arc::new(Schema::new(vec![field])), vec![times]);
         let times =
             Batch::from(times.map_err(|error: ArrowError| failed(error.to_string()))?).nullable_times(0);
-        let times = times.ok_or_else(|| failed("the last time of partners is no TIMESTAMP".to_owned()))?;
+        let times = times.ok_or_else(|| failed("the last time of partners is not a TIMESTAMP".to_owned()))?;
         for (last, time) in lasts.iter_mut().zip(times) {
             *last = (*last).min(time.map_or(EventTime::START, EventTime::from_micros));
         }

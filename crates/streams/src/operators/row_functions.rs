@@ -206,7 +206,7 @@ impl Call<'_> {
     /// Aggregates of frames that have a beginning.
     fn aggregated(&self) -> std::result::Result<ArrayRef, String> {
         let RowFunctionKind::Aggregate(function) = &self.function.kind else {
-            return Err("a function is no aggregate".to_owned());
+            return Err("a function is not an aggregate".to_owned());
         };
         let mut results: Vec<ArrayRef> = Vec::new();
         // Rows that are equal in the order may have one frame.
@@ -231,7 +231,7 @@ impl Call<'_> {
     /// Aggregates of all rows of the partition up to each, or up to the last that is equal to it in the order.
     fn running(&self) -> std::result::Result<ValuesAndStates, String> {
         let RowFunctionKind::Aggregate(function) = &self.function.kind else {
-            return Err("a function is no aggregate".to_owned());
+            return Err("a function is not an aggregate".to_owned());
         };
         let width = function.state_columns().len();
         let mut results: Vec<ArrayRef> = Vec::new();

@@ -158,7 +158,7 @@ impl TimeWindow {
             }
             WindowKind::Cumulating { step, size } => match both(step, size) {
                 Some((step, size)) if size % step != 0 => {
-                    return Err(format!("the size {size} us is no multiple of the step {step} us"));
+                    return Err(format!("the size {size} us is not a multiple of the step {step} us"));
                 }
                 sizes => sizes.map(|(step, size)| (step, step, size)),
             },

@@ -75,7 +75,7 @@ impl ChangeEncoder {
         let (Some(Value::Varchar(change_type)), Some(Value::BigInt(cts))) =
             (tuple.get(2 * width), tuple.get(2 * width + 1))
         else {
-            let reason = "the tuples are no logged changes of a table".to_owned();
+            let reason = "the tuples are not logged changes of a table".to_owned();
             return Err(Error::Tuple { operator: "sink".to_owned(), reason });
         };
         let (before, after) = match &**change_type {

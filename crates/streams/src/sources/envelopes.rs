@@ -171,7 +171,8 @@ impl ChangeFormat {
     /// Value as Debezium encodes it: days and timestamps may be numbers, JSON is a string.
     fn value(&self, column: &Column, json: &Json<'_>) -> Result<Value, String> {
         let number = |number: &str| {
-            let failed = |_| format!("column {}: {number} is no number of {}", column.name, column.data_type);
+            let failed =
+                |_| format!("column {}: {number} is not a number of {}", column.name, column.data_type);
             number.parse::<i64>().map_err(failed)
         };
         match (column.data_type, &json.value) {

@@ -270,7 +270,7 @@ fn events_of(collection: Option<&str>, count: Option<i64>, collections: Option<&
     let list = match &json.value {
         JsonValue::Array(list) => list.as_slice(),
         JsonValue::Null => &[],
-        _ => return Err("data_collections is no array".to_owned()),
+        _ => return Err("data_collections is not an array".to_owned()),
     };
     for of in list {
         let name = of.field("data_collection").map(|name| &name.value);

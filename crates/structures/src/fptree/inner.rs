@@ -55,7 +55,7 @@ impl Child {
     pub(super) fn encode(self) -> u64 {
         debug_assert!(
             !matches!(self, Child::Leaf(offset) if offset.is_null() || !offset.is_aligned(4)),
-            "{self:x?} is no offset of a leaf"
+            "{self:x?} is not an offset of a leaf"
         );
         match self {
             Child::Inner(id) => (u64::from(id) << 1) | 1,

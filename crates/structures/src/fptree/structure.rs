@@ -195,7 +195,7 @@ impl<K: TreeKey> FpTree<K> {
 
     /// Makes a new leaf reachable: adds its low key and its offset beside the leaf that was split.
     pub(super) fn add_separator(&self, low: K::Stored, leaf: PoolOffset) {
-        debug_assert!(!leaf.is_null() && leaf.is_aligned(64), "{leaf:#x} is no leaf");
+        debug_assert!(!leaf.is_null() && leaf.is_aligned(64), "{leaf:#x} is not a leaf");
         let mut structure = self.structure.lock();
         let path = self.path_to(low);
         let full = path.iter().rev().take_while(|(id, _)| self.is_full(*id)).count();

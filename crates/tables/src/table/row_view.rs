@@ -227,7 +227,7 @@ impl<'a> RowView<'a> {
                 Value::Interval(value) => *value,
                 _ => Interval::default(),
             },
-            _ => panic!("column {column} is no INTERVAL of a value"),
+            _ => panic!("column {column} is not an INTERVAL of a value"),
         }
     }
 

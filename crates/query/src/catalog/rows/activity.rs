@@ -77,7 +77,7 @@ fn stop(view: &View, pid: &Cell, verb: &str, how: fn(&dyn ClientConnection)) -> 
     };
     if !view.variables.authority.is_superuser() && client.user != view.client().user {
         let message = format!(
-            "permission denied to {verb}: session {pid} is of role \"{}\", and you are no superuser",
+            "permission denied to {verb}: session {pid} is of role \"{}\", and you are not a superuser",
             client.user
         );
         return Err(external(Error::coded("42501", message)));

@@ -181,7 +181,7 @@ impl PatternInserter {
 }
 
 fn not_a_relation(found: &impl std::fmt::Display) -> Error {
-    Error::Syntax(format!("syntax error: MATCH_RECOGNIZE of {found}, which is no relation"))
+    Error::Syntax(format!("syntax error: MATCH_RECOGNIZE of {found}, which is not a relation"))
 }
 
 /// Relation that an argument names, computes or calls.

@@ -219,7 +219,7 @@ fn place_of(expr: &Expr, input: &DFSchema) -> DFResult<usize> {
     match expr {
         Expr::Column(column) => input.index_of_column(column),
         Expr::Alias(alias) => place_of(&alias.expr, input),
-        other => internal_err!("{other} is no column of the input of a pattern"),
+        other => internal_err!("{other} is not a column of the input of a pattern"),
     }
 }
 

@@ -157,7 +157,7 @@ impl StateColumn {
         }
         let texts = stored.as_string_opt::<i32>();
         let value = texts.filter(|texts| texts.is_valid(0)).map_or("", |texts| texts.value(0));
-        let malformed = || DataFusionError::Execution(format!("{} is no state", self.column.name));
+        let malformed = || DataFusionError::Execution(format!("{} is not a state", self.column.name));
         decoded(value, self.field.data_type())?.ok_or_else(malformed)
     }
 }

@@ -274,7 +274,10 @@ impl StepPlanner<'_> {
             LogicalPlan::TableScan(scan) if scan.projection.is_none() && scan.filters.is_empty() => {
                 let provider = source_as_provider(&scan.source)?;
                 let Some(provider) = provider.downcast_ref::<EntresolTable>() else {
-                    return Err(refused(&format!("relation {}, which is no table", scan.table_name.table())));
+                    return Err(refused(&format!(
+                        "relation {}, which is not a table",
+                        scan.table_name.table()
+                    )));
                 };
                 let rows = plan.schema().as_arrow();
                 self.origins = (0..rows.fields().len()).map(Some).collect();

@@ -88,7 +88,7 @@ fn condition(filter: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<Bo
     let values = filter.evaluate(batch)?.into_array(batch.num_rows())?;
     match values.as_boolean_opt() {
         Some(values) => Ok(values.clone()),
-        None => internal_err!("the condition {filter} of an aggregate is no boolean"),
+        None => internal_err!("the condition {filter} of an aggregate is not a boolean"),
     }
 }
 

@@ -69,7 +69,7 @@ impl Conditions {
             let rows = joined.gather(dimensions, &JoinedRows { batch, selection, rows })?;
             let met = expr.evaluate(&rows)?.into_array(rows.num_rows())?;
             let met = met.as_boolean_opt().ok_or_else(|| {
-                internal_datafusion_err!("the condition {expr} of a star join is no boolean")
+                internal_datafusion_err!("the condition {expr} of a star join is not a boolean")
             })?;
             probe.retain(met);
         }

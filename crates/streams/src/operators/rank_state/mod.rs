@@ -470,7 +470,7 @@ impl RankState {
         let columns = self.keys.convert_rows(std::iter::once(parser.parse(key)));
         let columns = columns.map_err(|error| self.failed(&error))?;
         let edge = columns[0].as_primitive_opt::<TimestampMicrosecondType>();
-        let edge = edge.ok_or_else(|| self.refused("an edge of a window is no timestamp".to_owned()))?;
+        let edge = edge.ok_or_else(|| self.refused("an edge of a window is not a timestamp".to_owned()))?;
         Ok(self.times.anchor(EventTime::from_micros(edge.value(0))))
     }
 

@@ -134,7 +134,7 @@ impl<'p> Version<'p> {
             !offset.is_null() && offset.to_word() != first_word,
             "a version does not lead to itself: {offset:#x}"
         );
-        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is no timestamp of a commit");
+        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is not a timestamp of a commit");
         let words = pool.words(offset, version_bytes(value) / 8);
         words[NEXT].store(first_word, Ordering::Relaxed);
         words[CTS].store(cts.stored(), Ordering::Relaxed);

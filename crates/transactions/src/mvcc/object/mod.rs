@@ -466,7 +466,7 @@ impl<'p> VersionedObject<'p> {
         assert!(self.bitmap() & (1 << slot) == 0, "slot {slot} of {} is in use", self.offset);
         assert!(self.holds(value.len()), "{} bytes do not fit the object", value.len());
         assert!(superseded != Some(slot), "a version in slot {slot} does not end itself");
-        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is no timestamp of a commit");
+        debug_assert!(Timestamp::START < cts && cts < INFINITY, "{cts} is not a timestamp of a commit");
         let header = HEADERS + 2 * slot;
         // Words side by side are one record of the journal.
         let before = superseded.filter(|superseded| superseded + 1 == slot);
