@@ -26,11 +26,17 @@ const STAGES: [&str; 14] = [
 /// Largest set of files in a folder that import each other.
 const CYCLE_MAX: usize = 3;
 
-/// Files by module path, without their comments and tests.
-fn sources() -> BTreeMap<Vec<String>, String> {
-    let src = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src");
+/// Names that make a parser or tokens of SQL.
+const PARSERS: [&str; 5] =
+    ["Parser::new", "Parser::parse_sql", "Tokenizer::new", "DFParser::new", "DFParserBuilder::new"];
+
+/// Module paths behind the root of the crate.
+type Path = Vec<String>;
+
+/// Sources of a folder by module path, without their comments and tests.
+fn sources(src: &std::path::Path) -> BTreeMap<Path, String> {
     let mut found = BTreeMap::new();
-    let mut folders = vec![src.clone()];
+    let mut folders = vec![src.to_owned()];
     while let Some(folder) = folders.pop() {
         for entry in std::fs::read_dir(folder).unwrap() {
             let path = entry.unwrap().path();
@@ -38,14 +44,14 @@ fn sources() -> BTreeMap<Vec<String>, String> {
                 folders.push(path);
                 continue;
             }
-            let module = path.strip_prefix(&src).unwrap().with_extension("");
-            let mut module: Vec<String> =
-                module.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
+            let module = path.strip_prefix(src).unwrap().with_extension("");
+            let mut module: Path = module.iter().map(|part| part.to_str().unwrap().to_owned()).collect();
             let last = module.last().unwrap().clone();
-            if ["tests", "fuzzing", "lib"].contains(&last.as_str()) {
+            if ["tests", "fuzzing"].contains(&last.as_str()) || path.extension().is_none_or(|end| end != "rs")
+            {
                 continue;
             }
-            if last == "mod" {
+            if last == "mod" || module == ["lib"] {
                 module.pop();
             }
             let text = std::fs::read_to_string(&path).unwrap();
@@ -54,62 +60,135 @@ fn sources() -> BTreeMap<Vec<String>, String> {
             found.insert(module, code.join("\n"));
         }
     }
+    found
+}
+
+/// Sources of this crate.
+fn own_sources() -> BTreeMap<Path, String> {
+    let found = sources(&PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("src"));
     assert!(found.len() > 100, "the sources are found: {}", found.len());
     found
 }
 
-/// Module paths behind `crate::` and `super::` in a file, those in braces one by one.
-fn imports(module: &[String], is_folder: bool, code: &str) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    for (root, base) in
-        [("crate::", 0), ("super::", module.len().saturating_sub(1)), ("self::", module.len())]
-    {
-        // In a `mod.rs` the module is the folder itself.
-        let base = if is_folder && root == "super::" { module.len().saturating_sub(1) } else { base };
-        for (at, _) in code.match_indices(root) {
-            if code[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':') {
-                continue;
-            }
-            let mut path: Vec<String> = module[..base.min(module.len())].to_vec();
-            let mut rest = &code[at + root.len()..];
+fn is_word(letter: char) -> bool {
+    letter.is_alphanumeric() || letter == '_'
+}
+
+/// Reads the path at the beginning of a text, and all of those in its braces; returns the text behind it.
+fn read_paths<'c>(mut path: Path, mut text: &'c str, found: &mut Vec<Path>) -> &'c str {
+    loop {
+        text = text.trim_start();
+        if let Some(mut list) = text.strip_prefix('{') {
             loop {
-                let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
-                let name = &rest[..end];
-                if name == "super" {
-                    path.pop();
-                } else if !name.is_empty() {
-                    path.push(name.to_owned());
-                }
-                rest = &rest[end..];
-                match rest.strip_prefix("::") {
-                    Some(behind) => rest = behind,
-                    None => break,
+                list = read_paths(path.clone(), list, found);
+                // A name may follow behind AS.
+                list = list.trim_start_matches(|letter| letter != ',' && letter != '}');
+                match list.strip_prefix(',') {
+                    Some(next) => list = next,
+                    None => return list.strip_prefix('}').unwrap_or(list),
                 }
             }
-            if let Some(list) = rest.strip_prefix('{').and_then(|list| list.split('}').next()) {
-                for name in list.split(',') {
-                    let name = name.trim().split([':', ' ']).next().unwrap_or_default();
-                    found.push(path.iter().cloned().chain([name.to_owned()]).collect());
-                }
+        }
+        let (name, behind) = text.split_at(text.find(|letter| !is_word(letter)).unwrap_or(text.len()));
+        match name {
+            "" | "self" => {}
+            "super" => drop(path.pop()),
+            name => path.push(name.to_owned()),
+        }
+        match behind.strip_prefix("::") {
+            Some(next) => text = next,
+            None => {
+                found.push(path);
+                return behind;
             }
-            found.push(path);
         }
     }
+}
+
+/// Paths of this crate that a text names: behind `crate`, `self`, `super`, or a module of its own.
+fn paths(module: &[String], modules: &BTreeMap<Path, String>, code: &str) -> Vec<Path> {
+    let mut found = Vec::new();
+    for (at, _) in code.match_indices("::") {
+        let start = code[..at].rfind(|letter| !is_word(letter)).map_or(0, |before| before + 1);
+        if start == at || code[..start].ends_with(':') {
+            continue;
+        }
+        let base = match &code[start..at] {
+            "crate" => Vec::new(),
+            "self" => module.to_vec(),
+            "super" => module[..module.len().saturating_sub(1)].to_vec(),
+            name => {
+                let child: Path = module.iter().cloned().chain([name.to_owned()]).collect();
+                if !modules.contains_key(&child) {
+                    continue;
+                }
+                child
+            }
+        };
+        read_paths(base, &code[at + 2..], &mut found);
+    }
     found
+}
+
+/// Modules of a crate, with the paths that each names, and the names that it imports.
+struct Imports {
+    modules: BTreeMap<Path, String>,
+    /// Paths of imported names, by the path that the importing module gives them.
+    names: BTreeMap<Path, Path>,
+}
+
+impl Imports {
+    fn new(modules: BTreeMap<Path, String>) -> Imports {
+        let mut names = BTreeMap::new();
+        for (module, code) in &modules {
+            for (at, _) in code.match_indices("use ") {
+                let Some(declared) = code[at..].split(';').next() else { continue };
+                for path in paths(module, &modules, declared) {
+                    if let Some(name) = path.last() {
+                        names.insert(module.iter().cloned().chain([name.clone()]).collect(), path);
+                    }
+                }
+            }
+        }
+        Imports { modules, names }
+    }
+
+    /// Module that has what a path names, through the imports of others.
+    fn module_of(&self, path: &[String]) -> &Path {
+        let mut path = path.to_vec();
+        // Names of enums and their variants are behind those of modules; imports never go in circles.
+        for _ in 0..10 {
+            let imported = (1..=path.len()).find_map(|length| {
+                let target = self.names.get(&path[..length]).filter(|target| target[..] != path[..length])?;
+                (!self.modules.contains_key(&path[..length])).then_some((target, length))
+            });
+            let Some((target, length)) = imported else { break };
+            path = target.iter().chain(&path[length..]).cloned().collect();
+        }
+        let known = (0..=path.len()).rev().find_map(|length| self.modules.get_key_value(&path[..length]));
+        known.map(|(module, _)| module).expect("the root of the crate is a module")
+    }
+
+    /// Modules that a module names, without itself and the root.
+    fn of(&self, module: &Path) -> BTreeSet<&Path> {
+        let named = paths(module, &self.modules, &self.modules[module]);
+        let targets = named.iter().map(|path| self.module_of(path));
+        targets.filter(|target| *target != module && !target.is_empty()).collect()
+    }
 }
 
 #[test]
 fn folders_import_only_from_those_before_them() {
     let stage = |name: &str| STAGES.iter().position(|known| *known == name);
+    let imports = Imports::new(own_sources());
     let mut wrong = BTreeSet::new();
-    for (module, code) in sources() {
+    for module in imports.modules.keys() {
         let Some(own) = module.first() else { continue };
         let own_stage =
             stage(own).unwrap_or_else(|| panic!("{own} is not among the stages: give it a place"));
-        for path in imports(&module, false, &code) {
-            let target = path.first().and_then(|name| stage(name));
-            if target.is_some_and(|target| target > own_stage) {
-                wrong.insert(format!("{} imports {}", module.join("::"), path.join("::")));
+        for target in imports.of(module) {
+            if stage(&target[0]).is_some_and(|target| target > own_stage) {
+                wrong.insert(format!("{} imports {}", module.join("::"), target.join("::")));
             }
         }
     }
@@ -118,43 +197,69 @@ fn folders_import_only_from_those_before_them() {
 
 #[test]
 fn no_more_than_three_files_import_each_other() {
-    let sources = sources();
-    let mut reached: BTreeMap<&[String], BTreeSet<&[String]>> = BTreeMap::new();
-    for (module, code) in &sources {
-        let is_folder =
-            sources.keys().any(|other| other.len() == module.len() + 1 && other.starts_with(module));
-        for path in imports(module, is_folder, code) {
-            let target = (1..=path.len()).rev().find_map(|length| sources.get_key_value(&path[..length]));
-            // A folder's own file only lists modules.
-            if let Some((target, _)) = target
-                && target != module
-                && !module.starts_with(target)
-            {
-                reached.entry(module).or_default().insert(target);
+    let imports = Imports::new(own_sources());
+    let direct: BTreeMap<&Path, BTreeSet<&Path>> =
+        imports.modules.keys().map(|module| (module, imports.of(module))).collect();
+    let reached = |from: &Path| {
+        let (mut found, mut next) = (BTreeSet::new(), direct[from].clone());
+        while let Some(module) = next.pop_first() {
+            if found.insert(module) {
+                next.extend(&direct[module]);
             }
         }
-    }
-    loop {
-        let mut grown = false;
-        for module in sources.keys() {
-            let direct = reached.get(module.as_slice()).cloned().unwrap_or_default();
-            let further: BTreeSet<&[String]> =
-                direct.iter().filter_map(|next| reached.get(next)).flatten().copied().collect();
-            let own = reached.entry(module).or_default();
-            let before = own.len();
-            own.extend(further);
-            grown |= own.len() > before;
-        }
-        if !grown {
-            break;
-        }
-    }
+        found
+    };
+    let reached: BTreeMap<&Path, BTreeSet<&Path>> =
+        direct.keys().map(|from| (*from, reached(from))).collect();
     for (module, all) in &reached {
         let cycle: Vec<String> = all
             .iter()
-            .filter(|other| reached.get(**other).is_some_and(|back| back.contains(module)))
+            .filter(|other| reached[**other].contains(module))
             .map(|other| other.join("::"))
             .collect();
         assert!(cycle.len() <= CYCLE_MAX, "these import each other: {cycle:#?}");
     }
+}
+
+#[test]
+fn imports_are_seen_in_braces_through_others_and_upwards() {
+    let files = [
+        ("", "pub use a::{b::{Deep, C as Renamed}, top};"),
+        ("a", "mod b;\npub(crate) use b::Shown;\nuse crate::d::Hidden;\nfn f() { b::g() }"),
+        ("a::b", "use super::{Parent, Hidden};"),
+        ("c", "use crate::{\n    a::{b::Deep, Shown},\n    d,\n};"),
+        ("d", "fn f() -> crate::Renamed { super::a::Shown::new() }"),
+    ];
+    let path = |text: &str| -> Path {
+        text.split("::").filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    };
+    let imports = Imports::new(files.iter().map(|(name, code)| (path(name), (*code).to_owned())).collect());
+    let of = |name: &str| imports.of(&path(name)).iter().map(|path| path.join("::")).collect::<Vec<_>>();
+    assert_eq!(of("a"), ["a::b", "d"]);
+    assert_eq!(of("a::b"), ["a", "d"]);
+    assert_eq!(of("c"), ["a::b", "d"]);
+    assert_eq!(of("d"), ["a::b"]);
+}
+
+/// SQL has one front door: nothing else makes a parser or tokens of its own.
+#[test]
+fn only_the_parser_parses() {
+    let crates = PathBuf::from(std::env::var_os("CARGO_MANIFEST_DIR").unwrap()).join("..");
+    let mut parsing = BTreeSet::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let entry = entry.unwrap();
+        let name = entry.file_name().into_string().unwrap();
+        for (module, code) in sources(&entry.path().join("src")) {
+            let is_called = |parser: &str| {
+                let mut places = code.match_indices(parser);
+                places.any(|(at, _)| !code[..at].ends_with(is_word))
+            };
+            if PARSERS.iter().any(|parser| is_called(parser)) {
+                parsing.insert(format!("{name}::{}", module.join("::")));
+            }
+        }
+    }
+    assert!(parsing.contains("query::parser::statement"), "the parser is found: {parsing:?}");
+    let wrong: Vec<&String> = parsing.iter().filter(|file| !file.starts_with("query::parser::")).collect();
+    assert!(wrong.is_empty(), "these parse SQL beside crates/query/src/parser: {wrong:?}");
 }

@@ -13,7 +13,7 @@ use crate::catalog::rows::named::sequences_of;
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::privileges::Privileges;
-use crate::schema_names::SCHEMA;
+use crate::schema_names::{PG_CATALOG, SCHEMA};
 use datafusion::common::Result as DFResult;
 use std::ops::RangeInclusive;
 
@@ -175,8 +175,8 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     strict("pg_client_encoding", 0..=0, "name", |_, _| Ok("UTF8".into())),
     strict("current_schemas", 1..=1, "name[]", |view, of| {
         let mut names = view.variables.search_path();
-        if of[0] == Cell::Bool(true) && !names.contains(&super::PG_CATALOG) {
-            names.insert(0, super::PG_CATALOG);
+        if of[0] == Cell::Bool(true) && !names.contains(&PG_CATALOG) {
+            names.insert(0, PG_CATALOG);
         }
         Ok(Cell::Texts(names.into_iter().map(str::to_owned).collect()))
     }),

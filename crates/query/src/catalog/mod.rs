@@ -30,7 +30,7 @@ pub(crate) mod resolve;
 pub(crate) mod rows;
 pub(crate) mod view;
 
-use crate::schema_names::{INFORMATION_SCHEMA, PG_CATALOG};
+use crate::schema_names::PG_CATALOG;
 
 /// Returns true if a table of this name, without a schema, is one of `pg_catalog`: they precede those of
 /// `public`.

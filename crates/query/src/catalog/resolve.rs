@@ -2,10 +2,10 @@
 
 use super::cell::Cell;
 use super::view::{View, schema_oid};
-use super::{PG_CATALOG, definitions, functions, oids};
+use super::{definitions, functions, oids};
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
-use crate::schema_names::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, PG_CATALOG, SCHEMA};
 use datafusion::common::Result as DFResult;
 
 /// Kind of object that a number identifies.

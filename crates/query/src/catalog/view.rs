@@ -200,9 +200,9 @@ impl View {
     /// Schemas by number.
     pub(crate) fn schemas() -> [(i64, &'static str); 4] {
         [
-            (oids::PG_CATALOG, super::PG_CATALOG),
+            (oids::PG_CATALOG, crate::schema_names::PG_CATALOG),
             (oids::PUBLIC, crate::schema_names::SCHEMA),
-            (oids::INFORMATION_SCHEMA, super::INFORMATION_SCHEMA),
+            (oids::INFORMATION_SCHEMA, crate::schema_names::INFORMATION_SCHEMA),
             (oids::SYSTEM, crate::schema_names::SYSTEM_SCHEMA),
         ]
     }

@@ -6,7 +6,7 @@ use crate::catalog::rows::constraints;
 use crate::catalog::rows::named;
 use crate::catalog::view::{Attribute, View, attributes_of, described_attributes};
 use crate::privileges::Privileges;
-use crate::schema_names::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, PG_CATALOG, SCHEMA};
 use crate::session::materialized::held_by;
 use datafusion::common::Result as DFResult;
 use entresol_tables::Table;
@@ -179,7 +179,7 @@ fn plain_tables(view: &View) -> impl Iterator<Item = &Arc<Table>> {
 fn tables(view: &View) -> DFResult<Rows> {
     let own = plain_tables(view).map(|table| (SCHEMA, table.name(), "BASE TABLE"));
     let described = view.registry.all().map(|(schema, relation)| {
-        let kind = if schema == crate::catalog::PG_CATALOG { "BASE TABLE" } else { "VIEW" };
+        let kind = if schema == PG_CATALOG { "BASE TABLE" } else { "VIEW" };
         (schema, relation.name, kind)
     });
     let views = view.catalog.views();
@@ -254,7 +254,7 @@ fn column_row(schema: &str, table: &str, at: usize, column: &Attribute) -> Vec<C
         fraction.into(),
     ];
     row.extend(nulls(11));
-    row.extend([CATALOG.into(), crate::catalog::PG_CATALOG.into(), of.name.into()]);
+    row.extend([CATALOG.into(), PG_CATALOG.into(), of.name.into()]);
     row.extend(nulls(4));
     row.extend([Cell::from((at + 1).to_string()), NO.into(), NO.into()]);
     row.extend(nulls(5));

@@ -9,9 +9,9 @@ use crate::catalog::view::schema_oid;
 use crate::catalog::view::{
     Attribute, IndexView, View, attribute, attributes_of, described_attributes, indexes_of,
 };
-use crate::catalog::{PG_CATALOG, definitions, oids};
+use crate::catalog::{definitions, oids};
 use crate::privileges::{Privileges, Role};
-use crate::schema_names::{CATALOG, SCHEMA};
+use crate::schema_names::{CATALOG, PG_CATALOG, SCHEMA};
 use crate::session::materialized::held_by;
 use datafusion::common::Result as DFResult;
 use entresol_structures::IndexStructure;

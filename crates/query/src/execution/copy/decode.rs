@@ -12,10 +12,11 @@
 //! chunk.
 
 use crate::error::{Error, Result};
-use crate::execution::copy::input::SHOWN_CHARS_MAX;
 use crate::parser::own::copy_options::{Format, Options};
 use memchr::{memchr, memchr2};
 
+/// Maximum characters of a value in a message.
+pub(super) const SHOWN_CHARS_MAX: usize = 100;
 /// Maximum bytes of a line of a COPY FROM.
 pub const LINE_BYTES_MAX: usize = 4 << 20;
 

@@ -1,8 +1,9 @@
 //! COPY FROM: bytes, rows of values or batches of a file into rows of a table.
 
-use super::decode::{Decoder, Fields};
-use super::no_lines;
+use super::decode::{Decoder, Fields, SHOWN_CHARS_MAX};
 use super::pending::{PendingBatches, PendingRows};
+use super::refusals::no_lines;
+use super::target::copied_table;
 use crate::dml::assignment;
 use crate::dml::source;
 use crate::dml::writer::TableWriter;
@@ -10,19 +11,16 @@ use crate::error::{Error, Result};
 use crate::execution::authorization::authorize_copy;
 use crate::execution::search_path;
 use crate::execution::session::Session;
-use crate::parser::names::table_name;
 use crate::parser::own::copy::{CopyStatement, Source};
 use crate::parser::own::copy_options::Layout;
 use crate::planner::fast_path::exact;
 use crate::postgres::pg_types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
-use crate::privileges::Privileges;
 use crate::row_files::BatchPlace;
 use crate::session::block::{Failure, StatementGuard, read_only};
 use crate::session::cancellation::RunningStatement;
 use crate::session::commit::commit;
-use crate::session::core::SessionCore;
 use crate::session::loads::{LoadProgress, analyze_loaded};
 use crate::session::snapshots::SessionSnapshots;
 use crate::session::variables::SessionVariables;
@@ -30,7 +28,6 @@ use datafusion::arrow::array::ArrayRef;
 use datafusion::arrow::datatypes::Field;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::ScalarValue;
-use datafusion::sql::sqlparser::ast::ObjectName;
 use entresol_memory::Durability;
 use entresol_tables::{Catalog, Column, ColumnBuilder, DataType, Error as TableError, Table};
 use entresol_transactions::Transaction;
@@ -38,8 +35,6 @@ use std::sync::Arc;
 
 /// Rows for which builders of columns have room at first.
 const BUILDER_ROWS: usize = 4096;
-/// Maximum characters of a value in a message.
-pub(super) const SHOWN_CHARS_MAX: usize = 100;
 
 /// COPY FROM in flight; see the [module](super). Dropping it undoes its writes.
 #[derive(Debug)]
@@ -119,13 +114,6 @@ enum CopyTransaction {
         guard: Option<StatementGuard>,
         failure: Arc<Failure>,
     },
-}
-
-/// Table that a COPY FROM writes, if the session's role may.
-pub(crate) fn copied_table(session: &SessionCore, name: &ObjectName) -> Result<Arc<Table>> {
-    let table = source::written(&session.catalog, "copy to", &table_name(name)?)?;
-    session.variables.authority.require(Privileges::INSERT, table.name())?;
-    Ok(table)
 }
 
 impl Session {

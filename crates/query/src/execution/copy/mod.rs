@@ -12,7 +12,7 @@
 //!   ([`CopyIn::push_row`], [`CopyOut::next_batch`]): what their bytes are is the wire's. In the formats `parquet`
 //!   and `arrow`, of files alone, columns go as arrays.
 //! - A COPY FROM is one statement: outside of a block a transaction of its own, which is not run again after
-//!   a conflict if its data is gone; inside of one, what it wrote is taken back if it fails. It fails
+//!   a conflict if its data cannot be read again; inside of one, what it wrote is taken back if it fails. It fails
 //!   too if it is dropped before [`CopyIn::finish`].
 //! - Errors name the table, the line and the column, or the row group and the row, and the file.
 //!
@@ -27,25 +27,12 @@ mod input;
 mod output;
 mod pending;
 mod reading;
+mod refusals;
 mod server_files;
+mod target;
 mod writing;
 
 pub use decode::LINE_BYTES_MAX;
-pub(crate) use input::copied_table;
-
 pub use input::CopyIn;
 pub use output::{CopyLines, CopyOut};
-
-use crate::error::Error;
-
-/// Bytes of lines are asked for where there are no lines.
-fn no_lines() -> Error {
-    Error::unsupported("COPY with FORMAT binary outside of the wire protocol")
-}
-
-/// A COPY with STDIN or STDOUT is run as a statement without a stream of rows.
-pub(crate) fn no_stream() -> Error {
-    Error::unsupported(
-        "COPY with STDIN or STDOUT outside of the wire protocol: use \\copy, a client's COPY, or the name of a file",
-    )
-}
+pub(crate) use target::copied_table;

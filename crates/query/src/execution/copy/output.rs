@@ -1,6 +1,7 @@
 //! COPY TO STDOUT: rows of a table or query into bytes.
 
-use super::{encode, no_lines};
+use super::encode;
+use super::refusals::no_lines;
 use crate::dml::source;
 use crate::error::{Error, Result};
 use crate::execution::search_path;

@@ -18,6 +18,7 @@ use super::files;
 use super::input::CopyIn;
 use super::pending::written_together;
 use super::reading::{FileReading, Piece};
+use super::refusals::no_stream;
 use super::writing::FileWriting;
 use crate::error::Result;
 use crate::execution::session::Session;
@@ -35,7 +36,7 @@ const BATCH_ROWS: usize = 8192;
 impl Session {
     /// Runs a COPY of a file.
     pub(crate) async fn copy_file(&mut self, statement: &CopyStatement) -> Result<StatementResult> {
-        let Some(name) = statement.file() else { return Err(super::no_stream()) };
+        let Some(name) = statement.file() else { return Err(no_stream()) };
         let copied = if statement.from {
             self.copy_repeatedly(statement, name).await
         } else {

@@ -19,7 +19,7 @@
 //! in a batch.
 
 use crate::error::{Error, external};
-use crate::planner::rules::subqueries::{has_subquery, narrowed, with_column};
+use crate::planner::rules::subqueries::plans::{has_subquery, narrowed, with_column};
 use crate::planner::scans::provider::EntresolTable;
 use crate::session::current::Current;
 use async_trait::async_trait;

@@ -9,7 +9,7 @@
 //! | lists, rows | arrays, objects |
 //! | other values | strings, as they are shown |
 
-use super::{JsonType, failed};
+use super::json_type::{JsonType, failed};
 use crate::error::{Error, external};
 use crate::postgres::time_zones::Zone;
 use crate::postgres::type_names::no_function;

@@ -1,7 +1,7 @@
 //! JSONB with other parts: `||`, `-`, `#-` and `jsonb_set`. Results are in the normal form.
 
-use super::failed;
 use super::functions::wrong_kind;
+use super::json_type::failed;
 use crate::error::{Error, external};
 use datafusion::common::Result as DFResult;
 use entresol_tables::json::{Json, JsonValue, normal, parse, write_string};

@@ -1,6 +1,7 @@
 //! Functions that take JSON apart, for the planner and by name.
 
-use super::{JsonType, edit, failed};
+use super::edit;
+use super::json_type::{JsonType, failed};
 use crate::error::{Error, external};
 use crate::postgres::type_names;
 use datafusion::arrow::array::{

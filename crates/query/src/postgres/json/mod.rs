@@ -18,58 +18,18 @@
 mod build;
 mod edit;
 mod functions;
+mod json_type;
 
 use crate::error::{Error, external};
-use crate::postgres::types::{modifier_of, with_modifier};
-use datafusion::arrow::datatypes::{DataType, Field, FieldRef};
+use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result as DFResult};
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::planner::{ExprPlanner, PlannerResult, RawBinaryExpr};
 use datafusion::logical_expr::{Expr, ExprSchemable, ScalarUDF};
 use datafusion::sql::sqlparser::ast::BinaryOperator;
-use entresol_tables::Modifier;
-use entresol_tables::json::JsonError;
-use std::sync::Arc;
 
 pub(crate) use self::functions::order_key;
-
-/// One of the two types.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) enum JsonType {
-    Json,
-    Jsonb,
-}
-
-impl JsonType {
-    /// Name of the type, and beginning of the names of its functions.
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            JsonType::Json => "json",
-            JsonType::Jsonb => "jsonb",
-        }
-    }
-
-    fn of_modifier(modifier: Modifier) -> Option<JsonType> {
-        match modifier {
-            Modifier::Json => Some(JsonType::Json),
-            Modifier::Jsonb => Some(JsonType::Jsonb),
-            _ => None,
-        }
-    }
-
-    fn of_field(field: &Field) -> Option<JsonType> {
-        JsonType::of_modifier(modifier_of(field))
-    }
-
-    /// Field of a result of the type.
-    fn field(self, name: &str) -> FieldRef {
-        let modifier = match self {
-            JsonType::Json => Modifier::Json,
-            JsonType::Jsonb => Modifier::Jsonb,
-        };
-        Arc::new(with_modifier(Field::new(name, DataType::Utf8, true), modifier))
-    }
-}
+pub(crate) use self::json_type::JsonType;
 
 /// Functions that SQL, or a translation of it, can name.
 pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {
@@ -102,10 +62,6 @@ pub(crate) fn json_type(expr: &Expr, schema: &DFSchema) -> Option<JsonType> {
 /// Error of an operator that JSON does not have.
 pub(crate) fn no_operator(op: &str, of: &str) -> DataFusionError {
     external(Error::coded("42883", format!("operator does not exist: json {op} {of}: cast to jsonb")))
-}
-
-fn failed(error: JsonError) -> DataFusionError {
-    external(Error::coded(error.sqlstate(), error.to_string()))
 }
 
 /// Planner of the operators of JSON.

@@ -2,7 +2,7 @@
 //! below.
 
 use super::outer_joins::outer_join;
-use super::{has_subquery, is_subquery, narrowed, recomputed, with_column};
+use super::plans::{fresh, has_subquery, is_subquery, narrowed, recomputed, with_column};
 use datafusion::arrow::datatypes::{DataType, Field};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TreeNode, TreeNodeRecursion};
@@ -184,7 +184,7 @@ fn listed(values: Values) -> DFResult<LogicalPlan> {
         rows.push(plain);
     }
     let names: Vec<String> = schema.fields().iter().map(|field| field.name().clone()).collect();
-    let row = super::fresh("row");
+    let row = fresh("row");
     let fields = schema.fields().iter().map(|field| field.as_ref().clone().with_nullable(true));
     let fields = fields.chain([Field::new(&row, DataType::Int64, false)]).collect();
     let with_row = DFSchema::from_unqualified_fields(fields, Default::default())?;

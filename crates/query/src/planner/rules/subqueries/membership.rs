@@ -13,7 +13,7 @@
 //! - A correlated NOT IN there is NOT EXISTS of a row that is equal, or unknown.
 //! - Other correlated INs are run row by row, with the same logic.
 
-use super::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
+use super::plans::{columns, fresh, has_subquery, narrowed, recomputed, scalar, subquery, with_column};
 use crate::planner::rules::correlated::is_correlated;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};

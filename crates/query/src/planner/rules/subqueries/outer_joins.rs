@@ -5,7 +5,7 @@
 //!   the pairs that are met, or else one pair without the other side's columns
 //! ```
 
-use super::{columns, fresh, with_column};
+use super::plans::{columns, fresh, with_column};
 use datafusion::common::{Column, JoinType, Result as DFResult, not_impl_err};
 use datafusion::functions_aggregate::expr_fn::max;
 use datafusion::functions_window::expr_fn::row_number;
