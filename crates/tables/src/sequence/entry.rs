@@ -37,6 +37,11 @@ pub(crate) fn to_bytes(definition: &SequenceDefinition, position: Position) -> V
     let owner = definition.owner.map_or((0, 0), |owner| (owner.table.0, owner.column));
     bytes.extend_from_slice(&owner.0.to_le_bytes());
     bytes.extend_from_slice(&owner.1.to_le_bytes());
+    debug_assert_eq!(
+        from_bytes(&bytes),
+        Some((*definition, position)),
+        "a sequence is read back as it was written"
+    );
     bytes
 }
 

@@ -308,6 +308,7 @@ impl Sequence {
             rows.sync()?;
             inner.reserved = Durability::Sync;
         }
+        assert!(inner.ready >= count, "values of {} are handed out once a row reserves them", self.name);
         let mut values = Vec::with_capacity(usize::try_from(count).unwrap_or_default());
         for _ in 0..count {
             let next = inner.definition.after(inner.position).ok_or_else(|| inner.exhausted(&self.name))?;
@@ -338,6 +339,11 @@ impl Sequence {
     pub(crate) fn release_cached(&self, rows: &impl SequenceStore) -> Result<()> {
         let mut inner = self.inner.lock();
         if inner.ready > 0 && !inner.dropped {
+            debug_assert!(
+                inner.position.called,
+                "a value of {} was handed out by the reservation",
+                self.name
+            );
             rows.write(&self.name, &inner.definition, inner.position, Durability::None)?;
             inner.ready = 0;
         }
@@ -365,6 +371,7 @@ impl SequenceState {
         if found < count {
             return Err(self.exhausted(name));
         }
+        assert!(found > self.ready, "the row of {name} moves back over {} reserved values", self.ready);
         rows.write(name, &self.definition, end, durability)?;
         (self.ready, self.reserved) = (found, durability);
         Ok(())

@@ -142,10 +142,13 @@ impl StateContext {
             for (key, word) in entries {
                 let record = Record::try_open(state.pool(), PoolOffset::from_word(word));
                 let record = record.ok_or_else(|| state.damaged(&key, "a damaged version of the history"))?;
-                let (of, _) = history
+                let (of, cts) = history
                     .keys
                     .decode(&key)
                     .ok_or_else(|| state.damaged(&key, "a damaged key of the history"))?;
+                if record.cts() != cts || record.dts() <= cts {
+                    return Err(state.damaged(&key, "a version of the history that its key does not name"));
+                }
                 if self.is_over(state, record, horizon) {
                     over.push((of, key));
                 }
@@ -184,6 +187,11 @@ impl StateContext {
         if !self.is_over(state, record, horizon) {
             return Ok(false);
         }
+        debug_assert!(
+            horizon <= history.horizon(),
+            "{horizon} is not a horizon of the history {}",
+            history.id
+        );
         let mut publication = state.pool().publication();
         publication.free(offset);
         publication.barrier(RECORD_WITH_ITS_KEY);
@@ -201,6 +209,7 @@ impl StateContext {
             let horizon = readers.keys().next().map_or(wanted, |&oldest| wanted.min(oldest));
             history.horizon.fetch_max(horizon, Ordering::SeqCst).max(horizon)
         };
+        debug_assert!(horizon <= history.horizon(), "the horizon of {} moves back to {horizon}", state.id);
         step(HORIZON_MOVED, || self.directory.set_horizon(state.id, horizon));
     }
 

@@ -162,15 +162,18 @@ impl DeadKeys {
         if self.count() == 1 {
             self.queue.add(self.state);
         }
+        self.assert_counted(known);
     }
 
     /// Number of dead keys somewhere in the state, by the stored hint.
     pub(crate) fn expect(&self, keys: u64) {
-        self.known.lock().sweep.get_or_insert_default().expect(Timestamp::START, keys);
+        let mut known = self.known.lock();
+        known.sweep.get_or_insert_default().expect(Timestamp::START, keys);
         self.is_swept.store(true, Ordering::Relaxed);
         self.stored.store(keys, Ordering::Relaxed);
         self.add(keys);
         self.queue.add(self.state);
+        self.assert_counted(&known);
     }
 
     /// Takes some of the list that all snapshots see deleted, and puts them in the order of the index.
@@ -182,9 +185,11 @@ impl DeadKeys {
         let mut known = self.known.lock();
         let next = || known.list.pop_front_if(|dead| all_see(dead.deleted_at));
         let mut taken: SmallVec<[_; 32]> = std::iter::from_fn(next).take(keys_max).collect();
-        drop(known);
+        // Under the lock: `forget` subtracts all that is counted.
         self.queue.keys.fetch_sub(taken.len() as u64, Ordering::Relaxed);
         self.subtract(taken.len() as u64);
+        self.assert_counted(&known);
+        drop(known);
         taken.sort_unstable_by(|one, other| one.key.cmp(&other.key));
         taken
     }
@@ -231,6 +236,7 @@ impl DeadKeys {
         }
         self.add(after.saturating_sub(before));
         self.subtract(before.saturating_sub(after));
+        self.assert_counted(&known);
     }
 
     /// Forgets all dead keys, as a full pass over the state begins: its findings from now on count, and no
@@ -241,6 +247,7 @@ impl DeadKeys {
         *known = ListedKeys::default();
         self.is_swept.store(false, Ordering::Relaxed);
         self.subtract(self.count());
+        self.assert_counted(&known);
     }
 
     /// Tells whether there is something to do that all snapshots see deleted.
@@ -268,8 +275,20 @@ impl DeadKeys {
     }
 
     fn subtract(&self, keys: u64) {
-        self.count.fetch_sub(keys, Ordering::Relaxed);
-        self.queue.dead.fetch_sub(keys, Ordering::Relaxed);
+        let counted = self.count.fetch_sub(keys, Ordering::Relaxed);
+        debug_assert!(counted >= keys, "{keys} of {counted} dead keys of {} are taken", self.state);
+        let counted = self.queue.dead.fetch_sub(keys, Ordering::Relaxed);
+        debug_assert!(counted >= keys, "{keys} of {counted} dead keys of all states are taken");
+    }
+
+    fn assert_counted(&self, known: &ListedKeys) {
+        let swept = known.sweep.as_ref().map_or(0, |sweep| sweep.left + sweep.next);
+        debug_assert_eq!(
+            self.count(),
+            known.list.len() as u64 + swept,
+            "each dead key of {} is counted in the list or in the sweep",
+            self.state
+        );
     }
 
     pub(crate) fn count(&self) -> u64 {
@@ -482,5 +501,21 @@ mod tests {
         assert_eq!(after(Some(2)), [5, 9, 2]);
         assert_eq!(after(Some(9)), [2, 5, 9]);
         assert_eq!(after(Some(6)), [9, 2, 5]);
+    }
+
+    #[test]
+    fn keys_that_are_taken_while_others_are_forgotten_are_counted_once() {
+        let (queue, dead) = dead_keys();
+        std::thread::scope(|scope| {
+            let forgetting = scope.spawn(|| (0..100_000).for_each(|_| dead.forget()));
+            let mut number = 0;
+            while !forgetting.is_finished() {
+                number += 1;
+                dead.push(at(1), &key(number)[..]);
+                dead.take_keys(up_to(1), 1);
+                assert!(dead.count() <= 1 && queue.dead() <= 1, "{} after {number}", dead.count());
+            }
+        });
+        assert_eq!((dead.count(), queue.dead()), (0, 0));
     }
 }

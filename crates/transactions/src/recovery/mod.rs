@@ -80,6 +80,7 @@ pub(crate) fn recover_groups(
     for id in directory.groups() {
         recovered.groups.push(Arc::new(Group::new(id, directory.protocol(id)?, stripes)));
     }
+    debug_assert!(recovered.groups.is_sorted_by_key(|group| group.id), "the directory lists groups in order");
     // The versions that they hid are gone.
     let volatile = only_volatile(directory)?;
     directory.remove_ranges_of(&volatile)?;
@@ -117,6 +118,8 @@ pub(crate) fn recover_groups(
         let added = group.invalid.add(last, announced);
         assert!(added, "the persistent list is shorter than the volatile one may be");
     }
+    let all_below = || recovered.groups.iter().all(|group| directory.last_cts(group.id) < recovered.next);
+    debug_assert!(all_below(), "a commit of the last run has a timestamp from {} on", recovered.next);
     Ok(recovered)
 }
 
@@ -162,6 +165,11 @@ pub(crate) fn scrub_group<'s>(
     }
     let mut ranges = directory.invalid_ranges()?;
     ranges.retain(|range| range.group == group.id);
+    debug_assert!(
+        ranges.iter().all(|range| group.invalid.contains(range.to)),
+        "{} has a range that the scrub did not know",
+        group.id
+    );
     directory.remove_invalid_ranges(&ranges);
     Ok(scrubbed)
 }
