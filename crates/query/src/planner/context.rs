@@ -39,12 +39,16 @@ use crate::postgres::comparison_keys::ComparisonKeys;
 use crate::postgres::functions;
 use crate::postgres::intervals::{self, IntervalOperators};
 use crate::postgres::json::{self, JsonOperators};
+use crate::postgres::null_counts;
 use crate::postgres::numbers::DoubleBesideDecimal;
 use crate::postgres::ordered_sets;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
 use crate::postgres::regular_expressions;
+use crate::postgres::scales;
 use crate::postgres::similar;
+use crate::postgres::substring;
+use crate::postgres::time_constructors;
 use crate::postgres::time_zones::{self, DatesBesideTimes, LocalTimes};
 use crate::postgres::to_char;
 use crate::postgres::untyped_literals::UntypedLiterals;
@@ -79,16 +83,20 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
         .chain(sampling::functions())
         .chain(intervals::functions())
         .chain(json::functions())
-        .chain([refusals::uuid_function(), sleep::function(running)])
+        .chain([refusals::uuid_function()])
         .chain(similar::functions());
     let own = own.chain(to_char::functions());
     let mut own: Vec<ScalarUDF> = own.collect();
     own.extend(bytes::functions());
+    own.extend(sleep::functions(running));
+    own.extend(null_counts::functions());
+    own.extend(scales::functions());
+    own.extend(time_constructors::functions());
     own.extend(bound_operands::functions());
     own.extend(regular_expressions::functions());
     own.extend(ordered_sets::functions());
     own.extend(windows::functions());
-    own.extend([formatted::function(), buckets::function()]);
+    own.extend([formatted::function(), buckets::function(), substring::function()]);
     own.extend(arrays::functions());
     own.into_iter().for_each(|function| context.register_udf(function));
     if let Ok(list) = context.udf("string_to_array") {

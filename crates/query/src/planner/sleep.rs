@@ -1,13 +1,15 @@
-//! `pg_sleep(seconds)`: waits, and ends at once when its statement is cancelled or its time is over.
+//! `pg_sleep(seconds)` and `pg_sleep_for(interval)`: wait, and end at once when their statement is cancelled or its time is
+//! over. In an interval months have 30 days and days 24 hours.
 //!
 //! It waits in slices of [`SLICE`], between which it looks for cancellation. A session has one statement at a time, so
 //! as many calls wait as there are sessions.
 
 use crate::error::{Error, external};
 use crate::planner::blocking::in_place;
+use crate::postgres::intervals::{INTERVAL, nanoseconds};
 use crate::session::cancellation::RunningStatement;
-use datafusion::arrow::array::{Array, AsArray, StringArray};
-use datafusion::arrow::datatypes::{DataType, Float64Type};
+use datafusion::arrow::array::{Array, AsArray, Float64Array, StringArray};
+use datafusion::arrow::datatypes::{DataType, Float64Type, IntervalMonthDayNanoType};
 use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{
     ColumnarValue, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
@@ -19,21 +21,25 @@ use std::time::{Duration, Instant};
 /// Longest time until a cancellation is seen.
 const SLICE: Duration = Duration::from_millis(5);
 
-/// The function of a session.
-pub(crate) fn function(running: &Arc<RunningStatement>) -> ScalarUDF {
-    let signature = Signature::exact(vec![DataType::Float64], Volatility::Volatile);
-    ScalarUDF::from(Sleep { signature, running: Arc::clone(running) })
+/// The functions of a session.
+pub(crate) fn functions(running: &Arc<RunningStatement>) -> [ScalarUDF; 2] {
+    [false, true].map(|takes_interval| {
+        let argument = if takes_interval { INTERVAL } else { DataType::Float64 };
+        let signature = Signature::exact(vec![argument], Volatility::Volatile);
+        ScalarUDF::from(Sleep { takes_interval, signature, running: Arc::clone(running) })
+    })
 }
 
 #[derive(Debug)]
 struct Sleep {
+    takes_interval: bool,
     signature: Signature,
     running: Arc<RunningStatement>,
 }
 
 impl PartialEq for Sleep {
     fn eq(&self, other: &Sleep) -> bool {
-        Arc::ptr_eq(&self.running, &other.running)
+        self.takes_interval == other.takes_interval && Arc::ptr_eq(&self.running, &other.running)
     }
 }
 
@@ -49,8 +55,9 @@ impl Sleep {
     fn sleep(&self, seconds: f64) -> DFResult<()> {
         let time = Duration::try_from_secs_f64(seconds.max(0.0));
         let end = time.ok().and_then(|time| Instant::now().checked_add(time));
-        let end = end
-            .ok_or_else(|| external(Error::coded("22003", format!("pg_sleep({seconds}) is out of range"))))?;
+        let end = end.ok_or_else(|| {
+            external(Error::coded("22003", format!("{}({seconds}) is out of range", self.name())))
+        })?;
         loop {
             self.running.check().map_err(external)?;
             let left = end.saturating_duration_since(Instant::now());
@@ -64,7 +71,7 @@ impl Sleep {
 
 impl ScalarUDFImpl for Sleep {
     fn name(&self) -> &str {
-        "pg_sleep"
+        if self.takes_interval { "pg_sleep_for" } else { "pg_sleep" }
     }
 
     fn signature(&self) -> &Signature {
@@ -76,9 +83,14 @@ impl ScalarUDFImpl for Sleep {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
-        let [seconds] = arguments.args.as_slice() else { return internal_err!("pg_sleep expects a number") };
-        let seconds = seconds.to_array(arguments.number_rows)?;
-        let seconds = seconds.as_primitive::<Float64Type>();
+        let [time] = arguments.args.as_slice() else {
+            return internal_err!("{} expects a time", self.name());
+        };
+        let time = time.to_array(arguments.number_rows)?;
+        let seconds: Float64Array = match time.as_primitive_opt::<IntervalMonthDayNanoType>() {
+            Some(intervals) => intervals.unary(|interval| nanoseconds(interval) as f64 / 1e9),
+            None => time.as_primitive::<Float64Type>().clone(),
+        };
         let all = || seconds.iter().flatten().try_for_each(|seconds| self.sleep(seconds));
         in_place(all)?;
         // PostgreSQL shows a result of type void as an empty string.

@@ -287,7 +287,7 @@ pub(crate) fn over_lines(pattern: Expr) -> Expr {
 }
 
 /// Expression of a pattern with PostgreSQL's flags.
-fn compiled(pattern: &str, flags: &str) -> Result<Regex, Error> {
+pub(super) fn compiled(pattern: &str, flags: &str) -> Result<Regex, Error> {
     let is_literal = flags.contains('q');
     let escaped = if is_literal { regex::escape(pattern) } else { pattern.to_owned() };
     let mut builder = RegexBuilder::new(&escaped);

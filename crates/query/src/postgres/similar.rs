@@ -127,13 +127,62 @@ fn escape_character(text: &str) -> Result<Option<char>, Error> {
 
 /// Regular expression of a pattern.
 fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Error> {
-    let mut out = String::with_capacity(pattern.len() + 8);
-    out.push_str("^(?s:");
+    let mut converter = Converter { out: String::with_capacity(pattern.len() + 8), escape, is_lazy: false };
+    converter.out.push_str("^(?s:");
     let mut characters = pattern.chars();
     while let Some(character) = characters.next() {
+        converter.convert(character, &mut characters)?;
+    }
+    converter.out.push_str(")$");
+    Ok(converter.out)
+}
+
+/// Regular expression of a pattern of which a part is asked for: between the escape character with `"` and the next one,
+/// or all. Its first group is that part; what is before the part is as short as it can be.
+pub(crate) fn substring_expression(pattern: &str, escape: &str) -> Result<String, Error> {
+    let escape = escape_character(escape)?;
+    let out = String::with_capacity(pattern.len() + 16);
+    let mut converter = Converter { out, escape, is_lazy: true };
+    let mut parts = Vec::new();
+    let mut characters = pattern.chars();
+    while let Some(character) = characters.next() {
+        if Some(character) == escape && characters.as_str().starts_with('"') {
+            characters.next();
+            parts.push(std::mem::take(&mut converter.out));
+            converter.is_lazy = false;
+        } else {
+            converter.convert(character, &mut characters)?;
+        }
+    }
+    parts.push(converter.out);
+    let (before, part, behind) = match parts.as_slice() {
+        [all] => ("", all.as_str(), ""),
+        [before, part] => (before.as_str(), part.as_str(), ""),
+        [before, part, behind] => (before.as_str(), part.as_str(), behind.as_str()),
+        _ => {
+            let message =
+                "SQL regular expression may not contain more than two escape-double-quote separators";
+            return Err(Error::coded("2200C", message));
+        }
+    };
+    Ok(format!("^(?s:(?:{before})({part})(?:{behind}))$"))
+}
+
+/// Conversion of patterns into regular expressions.
+struct Converter {
+    out: String,
+    escape: Option<char>,
+    /// True if repetitions match as little as they can.
+    is_lazy: bool,
+}
+
+impl Converter {
+    /// Appends a character of a pattern, with those behind it that belong to it.
+    fn convert(&mut self, character: char, rest: &mut std::str::Chars<'_>) -> Result<(), Error> {
+        let repeats = matches!(character, '%' | '*' | '+' | '?' | '}');
         match character {
-            c if Some(c) == escape => match characters.next() {
-                Some(escaped) => literal(&mut out, escaped),
+            c if Some(c) == self.escape => match rest.next() {
+                Some(escaped) => literal(&mut self.out, escaped),
                 None => {
                     return Err(Error::coded(
                         "22025",
@@ -141,16 +190,18 @@ fn regular_expression(pattern: &str, escape: Option<char>) -> Result<String, Err
                     ));
                 }
             },
-            '%' => out.push_str(".*"),
-            '_' => out.push('.'),
-            '(' => out.push_str("(?:"),
-            '[' => brackets(&mut out, &mut characters, escape),
-            ')' | '|' | '*' | '+' | '?' | '{' | '}' => out.push(character),
-            other => literal(&mut out, other),
+            '%' => self.out.push_str(".*"),
+            '_' => self.out.push('.'),
+            '(' => self.out.push_str("(?:"),
+            '[' => brackets(&mut self.out, rest, self.escape),
+            ')' | '|' | '*' | '+' | '?' | '{' | '}' => self.out.push(character),
+            other => literal(&mut self.out, other),
         }
+        if self.is_lazy && repeats && Some(character) != self.escape {
+            self.out.push('?');
+        }
+        Ok(())
     }
-    out.push_str(")$");
-    Ok(out)
 }
 
 /// Appends a list of characters, up to its closing bracket.
@@ -238,6 +289,14 @@ mod tests {
         assert_eq!(regular_expression("a#%", Some('#')).unwrap(), "^(?s:a%)$");
         assert_eq!(regular_expression("a\\", Some(ESCAPE)).unwrap_err().sqlstate(), "22025");
         assert_eq!(escape_character("ab").unwrap_err().sqlstate(), "22019");
+        for (pattern, expected) in [
+            ("%#\"o_b#\"%", "^(?s:(?:.*?)(o.b)(?:.*))$"),
+            ("a+#\"(b|c)*", "^(?s:(?:a+?)((?:b|c)*)(?:))$"),
+            ("%##", "^(?s:(?:)(.*?\\#)(?:))$"),
+        ] {
+            assert_eq!(substring_expression(pattern, "#").unwrap(), expected, "{pattern}");
+        }
+        assert_eq!(substring_expression("#\"#\"#\"", "#").unwrap_err().sqlstate(), "2200C");
         assert_eq!(escape_character("").unwrap(), None);
     }
 }

@@ -4,16 +4,19 @@
 //! | --- | --- |
 //! | `div(a, b)` | `((a - a % b) / b)::numeric(38, 0)` |
 //! | `array_upper(a, n)`, `array_lower(a, n)` | `array_length(a, n)`, 1 where it has a value |
+//! | `make_timestamptz(y, …, s)`, `make_timestamptz(y, …, s, zone)` | casts of `make_timestamp(y, …, s)`, of an instant |
 //! | `array_fill(x, ARRAY[n])` | `array_repeat(x, n)` |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY x)`, `percentile_cont`, `mode` | `percentile_disc_of(array_agg(x ORDER BY x), p)` |
 
 use super::build::{call, cast_to, null, number};
 use super::operators::Bindings;
+use super::types::timestamp;
 use crate::postgres::ordered_sets::AGGREGATES;
+use crate::postgres::time_constructors::INSTANT_IN;
 use datafusion::sql::sqlparser::ast::helpers::attached_token::AttachedToken;
 use datafusion::sql::sqlparser::ast::{
     Array, BinaryOperator, CaseWhen, DataType as SqlType, ExactNumberInfo, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName,
+    FunctionArgExpr, FunctionArgumentClause, FunctionArguments, Ident, ObjectName, TimezoneInfo,
 };
 
 /// Digits of a NUMERIC.
@@ -23,6 +26,9 @@ const DIGITS: u64 = 38;
 pub(super) fn replaced(name: &str, function: &mut Function) -> Option<Expr> {
     if AGGREGATES.contains(&name) && !function.within_group.is_empty() {
         return of_ordered_set(name, function);
+    }
+    if name == "make_timestamptz" {
+        return Some(instant(function));
     }
     let FunctionArguments::List(list) = &function.args else { return None };
     let [
@@ -45,6 +51,14 @@ pub(super) fn replaced(name: &str, function: &mut Function) -> Option<Expr> {
         },
         _ => return None,
     })
+}
+
+/// Instant of the fields of a local time in the session's zone, or in that of the last argument.
+fn instant(function: &Function) -> Expr {
+    let in_session = matches!(&function.args, FunctionArguments::List(list) if list.args.len() == 6);
+    let maker = if in_session { "make_timestamp" } else { INSTANT_IN };
+    let made = Function { name: ObjectName::from(vec![Ident::new(maker)]), ..function.clone() };
+    cast_to(Expr::Function(made), timestamp(TimezoneInfo::WithTimeZone))
 }
 
 /// Quotient without its fraction: exact, as the dividend is a multiple of the divisor.

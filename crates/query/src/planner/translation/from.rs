@@ -1,6 +1,6 @@
 //! Items of FROM: tables of the catalog's schemas, and functions.
 
-use super::ROWS;
+use super::rows::{self, FIELD_COLUMNS, ROWS, column_of_fields, is_of_fields};
 use super::types::system_name;
 use crate::parser::names::identifier;
 use crate::parser::own::subscription::SUBSCRIBE;
@@ -87,6 +87,14 @@ fn rows_of(
     (is_numbered, names_value): (bool, bool),
 ) -> Option<TableFactor> {
     let list = arguments.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+    if is_of_fields(function) {
+        let typed = match arguments {
+            [FunctionArg::Unnamed(FunctionArgExpr::Expr(object))] => rows::typed(function, object),
+            _ => None,
+        };
+        let object = typed.map_or(list, |typed| typed.to_string());
+        return fields_of(function, &object, alias.as_ref(), is_numbered);
+    }
     let elements = match function {
         "generate_series" if is_numbered || !arguments.iter().all(is_constant) => {
             Some(format!("generate_series({list})"))
@@ -96,6 +104,7 @@ fn rows_of(
         _ => None,
     };
     let value = match (&elements, function) {
+        (Some(rows), function) if ROWS.contains(&function) => rows.clone(),
         (Some(elements), _) => format!("unnest({elements})"),
         (None, "generate_series") if !names_value => {
             name_series(alias, function);
@@ -117,6 +126,36 @@ fn rows_of(
         items += &format!(", {number} AS {}", quoted(named(1).as_deref().unwrap_or(ORDINALITY)));
     }
     first_factor(&format!("SELECT 1 FROM (SELECT {items}) AS {}", quoted(&shown)))
+}
+
+/// Query of the fields of an object, a row for each.
+fn fields_of(
+    function: &str,
+    object: &str,
+    alias: Option<&TableAlias>,
+    is_numbered: bool,
+) -> Option<TableFactor> {
+    let quoted = |name: &str| Ident::with_quote('"', name).to_string();
+    let columns = alias.map_or(&[][..], |alias| &alias.columns);
+    let shown = alias.map_or(function.to_owned(), |alias| identifier(&alias.name));
+    let named = |at: usize, otherwise: &str| {
+        let column = columns.get(at).map(|column| identifier(&column.name));
+        quoted(&column.unwrap_or_else(|| otherwise.to_owned()))
+    };
+    let column = |(at, column): (usize, &&str)| {
+        format!("{} AS {}", column_of_fields(function, column, "\"object\""), named(at, column))
+    };
+    let mut items: Vec<String> = FIELD_COLUMNS.iter().enumerate().map(column).collect();
+    if is_numbered {
+        let places = places_of(&format!("{function}_keys(\"object\")"));
+        items.push(format!("{places} AS {}", named(FIELD_COLUMNS.len(), ORDINALITY)));
+    }
+    // The object is computed once.
+    let items = items.join(", ");
+    let table = quoted(&shown);
+    first_factor(&format!(
+        "SELECT 1 FROM (SELECT {items} FROM (SELECT {object} AS \"object\") AS {table}) AS {table}"
+    ))
 }
 
 /// Names the column of a series by the alias of the function, as PostgreSQL does.

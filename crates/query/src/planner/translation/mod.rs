@@ -27,7 +27,8 @@
 //! | `json_agg(x)`, `json_object_agg(k, v)` | `json_agg_list(array_agg(to_json(x)))`, of pairs |
 //! | `j #> '{a,0}'` | `j #> ARRAY['a', '0']` |
 //! | `mod(a, b)`, `to_date(text, template)`, `to_timestamp(text, template)` | `a % b`, casts of a local time |
-//! | `(row).field` | `get_field(row, 'field')` |
+//! | `(row).field`, `(jsonb_each(j)).key` | `get_field(row, 'field')`, see [`rows`] |
+//! | `substring(x FROM a FOR b)`, `make_timestamptz(…)` | `substr(x, a, b)`, a cast of `make_timestamp(…)` |
 //! | `div(a, b)`, `array_upper(a, 1)`, `mode() WITHIN GROUP (ORDER BY x)`, … | see [`calls`] |
 //! | `f(x) AS t` in FROM, `unnest(x) WITH ORDINALITY` | subqueries |
 //! | `polroles = '{0}'`, `indisprimary = 'f'` | comparisons with `ARRAY[0]`, `false` |
@@ -51,15 +52,16 @@ mod membership;
 mod names;
 mod operators;
 mod recursive;
+mod rows;
 mod types;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, Function, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem,
-    SetExpr, Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal,
-    Visit, VisitorMut,
+    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
+    FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem, SetExpr,
+    Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal, Visit,
+    VisitorMut,
 };
 use entresol_tables::Modifier;
 use std::ops::ControlFlow;
@@ -75,6 +77,7 @@ use self::lists::{
 };
 pub(crate) use self::names::{column_name, shown_name};
 use self::names::{name_items, order_items, set_apart};
+use self::rows::{ROWS, list_of, unnested};
 use self::types::{alias_of, is_text, known_type, operator, system_name, timestamp};
 use crate::catalog::resolve::Alias;
 use crate::parser::names::identifier;
@@ -90,21 +93,6 @@ use crate::postgres::similar::SIMILAR;
 use crate::postgres::to_char::TIME_OF_TEXT;
 use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
-
-/// Set-returning functions that return a list here.
-pub(super) const ROWS: [&str; 11] = [
-    "pg_partition_ancestors",
-    "_pg_expandarray",
-    "json_array_elements",
-    "json_array_elements_text",
-    "json_object_keys",
-    "jsonb_array_elements",
-    "jsonb_array_elements_text",
-    "jsonb_object_keys",
-    "regexp_matches",
-    "regexp_split_to_table",
-    "string_to_table",
-];
 
 /// Functions of PostgreSQL, and DataFusion's that do the same.
 const RENAMED: [(&str, &str); 8] = [
@@ -287,6 +275,7 @@ impl VisitorMut for SpellingVisitor {
             }
             Expr::AnyOp { .. } | Expr::AllOp { .. } => quantified(expr),
             Expr::SimilarTo { .. } => similar(expr),
+            Expr::Substring { .. } => substring(expr),
             Expr::InSubquery { .. } => membership::value(expr),
             Expr::CompoundIdentifier(parts)
                 if parts.len() > 2 && parts[0].value.eq_ignore_ascii_case(INFORMATION_SCHEMA) =>
@@ -333,6 +322,15 @@ fn similar(expr: &mut Expr) {
     let right = call(SIMILAR, std::iter::once(pattern).chain(escape).collect());
     let left = Box::new(std::mem::replace(tested.as_mut(), null()));
     *expr = Expr::Nested(Box::new(Expr::BinaryOp { left, op, right: Box::new(right) }));
+}
+
+/// Rewrites `substring(x FROM a FOR b)` into a call, of characters by place or of a pattern.
+fn substring(expr: &mut Expr) {
+    let Expr::Substring { expr: of, substring_from, substring_for, .. } = expr else { return };
+    let mut arguments = vec![std::mem::replace(of.as_mut(), null())];
+    arguments.push(substring_from.take().map_or_else(|| number(1), |from| *from));
+    arguments.extend(substring_for.take().map(|behind| *behind));
+    *expr = call("substr", arguments);
 }
 
 /// Rewrites a function that is written without parentheses, as its name is a reserved word; the parser takes
@@ -475,7 +473,8 @@ fn fields(expr: &mut Expr) {
     let mut value = std::mem::replace(root.as_mut(), null());
     for access in access_chain {
         if let AccessExpr::Dot(Expr::Identifier(name)) = access {
-            value = call("get_field", vec![value, text(&identifier(name))]);
+            let name = identifier(name);
+            value = rows::field(&value, &name).unwrap_or_else(|| call("get_field", vec![value, text(&name)]));
         }
     }
     *expr = value;
@@ -547,11 +546,9 @@ fn function(expr: &mut Expr) {
     } else if name == "array_length" {
         // The list whose rows were to be numbered.
         if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(inner))] = list.args.as_mut_slice()
-            && is_call(inner, "unnest")
-            && let Expr::Function(Function { args: FunctionArguments::List(of), .. }) = inner
-            && of.args.len() == 1
+            && let Some(of) = list_of(inner)
         {
-            list.args = std::mem::take(&mut of.args);
+            *inner = of.clone();
         }
     } else if name == "generate_subscripts" {
         if let Some(FunctionArg::Unnamed(FunctionArgExpr::Expr(array))) = list.args.first() {
@@ -563,8 +560,13 @@ fn function(expr: &mut Expr) {
     } else if let Some(json) = aggregate_of_json(&name) {
         json_aggregate(expr, json);
     } else if ROWS.contains(&name.as_str()) {
-        let inner = std::mem::replace(expr, null());
-        *expr = call("unnest", vec![inner]);
+        if let [FunctionArg::Unnamed(FunctionArgExpr::Expr(json))] = list.args.as_mut_slice()
+            && let Some(typed) = rows::typed(&name, json)
+        {
+            *json = typed;
+        }
+        let list = std::mem::replace(expr, null());
+        *expr = unnested(&name, list);
     }
 }
 

@@ -9,9 +9,9 @@ use super::lists::column_of;
 use crate::parser::names::identifier;
 use crate::parser::visit::visit_expressions;
 use datafusion::sql::sqlparser::ast::{
-    ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName, OrderByKind, Query,
-    SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator, TimezoneInfo, TrimWhereField,
-    Value as Literal,
+    AccessExpr, ArrayElemTypeDef, DataType as SqlType, Expr, FunctionArguments, Ident, ObjectName,
+    OrderByKind, Query, SelectItem, SelectItemQualifiedWildcardKind, SetExpr, SetOperator, TimezoneInfo,
+    TrimWhereField, Value as Literal,
 };
 use std::ops::ControlFlow;
 
@@ -74,6 +74,10 @@ fn figured(expr: &Expr) -> Option<ColumnName> {
         Expr::Exists { .. } => strong("exists"),
         Expr::Array(_) => strong("array"),
         Expr::Tuple(_) => strong("row"),
+        Expr::CompoundFieldAccess { access_chain, .. } => match access_chain.last()? {
+            AccessExpr::Dot(Expr::Identifier(field)) => strong(identifier(field)),
+            _ => None,
+        },
         Expr::Subquery(query) => match query.body.as_ref() {
             SetExpr::Select(select) => match select.projection.as_slice() {
                 [SelectItem::UnnamedExpr(item)] => figured(item),
@@ -115,7 +119,7 @@ fn type_name(data_type: &SqlType) -> String {
 }
 
 /// Name that an item has by itself.
-fn own_name(item: &SelectItem) -> Option<String> {
+pub(super) fn own_name(item: &SelectItem) -> Option<String> {
     match item {
         SelectItem::UnnamedExpr(expr) => column_of(expr).map(identifier),
         SelectItem::ExprWithAlias { alias, .. } => Some(identifier(alias)),

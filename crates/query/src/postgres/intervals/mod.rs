@@ -32,9 +32,10 @@ use entresol_tables::Interval;
 
 pub(crate) use self::functions::{MAKE_INTERVAL, extent};
 pub(crate) use self::spelling::{negated, spelled, spelled_in};
+pub(crate) use self::values::extent as nanoseconds;
 
 /// The type of intervals.
-const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
+pub(crate) const INTERVAL: DataType = DataType::Interval(IntervalUnit::MonthDayNano);
 
 /// Functions that SQL can name.
 pub(crate) fn functions() -> impl Iterator<Item = ScalarUDF> {

@@ -11,7 +11,7 @@ const NANOS_PER_DAY: i128 = 86_400_000_000_000;
 const SECONDS_PER_DAY: f64 = 86_400.0;
 
 /// Nanoseconds of an interval with months of 30 days and days of 24 hours: the order of intervals.
-pub(super) fn extent(interval: IntervalMonthDayNano) -> i128 {
+pub(crate) fn extent(interval: IntervalMonthDayNano) -> i128 {
     let days = i64::from(interval.months) * DAYS_PER_MONTH + i64::from(interval.days);
     i128::from(days) * NANOS_PER_DAY + i128::from(interval.nanoseconds)
 }

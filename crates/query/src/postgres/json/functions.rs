@@ -41,8 +41,28 @@ pub(super) enum Op {
     Elements(JsonType),
     ElementsText(JsonType),
     ObjectKeys(JsonType),
+    /// Fields of an object.
+    Fields(JsonType, FieldPart, FieldValue),
+    /// JSON that loses its type in a list.
+    Typed(JsonType),
     /// Bytes that order as JSONB does.
     OrderKey,
+}
+
+/// Part of a field of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum FieldPart {
+    Key,
+    Value,
+    /// Both, as PostgreSQL shows a record.
+    Record,
+}
+
+/// Form of the value of a field of an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) enum FieldValue {
+    Json,
+    String,
 }
 
 /// Kinds of results.
@@ -74,9 +94,17 @@ pub(super) fn named() -> impl Iterator<Item = ScalarUDF> {
             Op::ObjectKeys(json),
             Op::ExtractPath(json),
             Op::ExtractPathText(json),
+            Op::Typed(json),
         ]
     };
-    of(JsonType::Json).into_iter().chain(of(JsonType::Jsonb)).chain([Op::Set]).map(Op::function)
+    let parts = [FieldPart::Key, FieldPart::Value, FieldPart::Record];
+    let of_fields = [JsonType::Json, JsonType::Jsonb].into_iter().flat_map(move |json| {
+        [FieldValue::Json, FieldValue::String]
+            .into_iter()
+            .flat_map(move |value| parts.map(|part| Op::Fields(json, part, value)))
+    });
+    let both = [JsonType::Json, JsonType::Jsonb].into_iter().flat_map(of);
+    both.chain(of_fields).chain([Op::Set]).map(Op::function)
 }
 
 /// Bytes by which JSONB is compared.
@@ -105,6 +133,15 @@ impl Op {
             Op::ObjectKeys(json) => return prefixed(json, "object_keys"),
             Op::ExtractPath(json) => return prefixed(json, "extract_path"),
             Op::ExtractPathText(json) => return prefixed(json, "extract_path_text"),
+            Op::Typed(json) => return prefixed(json, "typed"),
+            Op::Fields(json, part, value) => {
+                let end = match part {
+                    FieldPart::Key => "_keys",
+                    FieldPart::Value => "_values",
+                    FieldPart::Record => "",
+                };
+                return prefixed(json, &format!("{}{end}", each(value)));
+            }
             Op::Get => "json_get",
             Op::GetText => "json_get_text",
             Op::Path => "json_path",
@@ -125,6 +162,7 @@ impl Op {
     fn output(self) -> Output {
         match self {
             Op::In(_)
+            | Op::Typed(_)
             | Op::Get
             | Op::Path
             | Op::ExtractPath(_)
@@ -135,7 +173,7 @@ impl Op {
             Op::GetText | Op::PathText | Op::ExtractPathText(_) | Op::TypeOf(_) => Output::Text,
             Op::Contains | Op::HasKey | Op::HasAny | Op::HasAll => Output::Boolean,
             Op::ArrayLength(_) => Output::Integer,
-            Op::Elements(_) | Op::ElementsText(_) | Op::ObjectKeys(_) => Output::List,
+            Op::Elements(_) | Op::ElementsText(_) | Op::ObjectKeys(_) | Op::Fields(..) => Output::List,
             Op::OrderKey => Output::Bytes,
         }
     }
@@ -161,6 +199,33 @@ impl Op {
 
 fn is_text(of: &DataType) -> bool {
     matches!(of, DataType::Utf8 | DataType::LargeUtf8 | DataType::Utf8View | DataType::Null)
+}
+
+/// End of the name of the function of the fields of an object.
+fn each(value: FieldValue) -> &'static str {
+    match value {
+        FieldValue::Json => "each",
+        FieldValue::String => "each_text",
+    }
+}
+
+/// Record of a key and a value, in quotes where they need them.
+fn record(key: &str, value: Option<&str>) -> String {
+    let mut record = String::with_capacity(key.len() + value.map_or(0, str::len) + 3);
+    for (mark, field) in [('(', Some(key)), (',', value)] {
+        record.push(mark);
+        let Some(field) = field else { continue };
+        let is_special = |c: char| c.is_whitespace() || "\"\\(),".contains(c);
+        if field.is_empty() || field.contains(is_special) {
+            record.push('"');
+            record.push_str(&field.replace('\\', "\\\\").replace('"', "\"\""));
+            record.push('"');
+        } else {
+            record.push_str(field);
+        }
+    }
+    record.push(')');
+    record
 }
 
 fn texts_type() -> DataType {
@@ -220,7 +285,7 @@ impl ScalarUDFImpl for Function {
 
     fn return_field_from_args(&self, arguments: ReturnFieldArgs<'_>) -> DFResult<FieldRef> {
         let json = match self.op {
-            Op::In(json) | Op::ExtractPath(json) => json,
+            Op::In(json) | Op::Typed(json) | Op::ExtractPath(json) => json,
             Op::Get | Op::Path => {
                 let of_first = arguments.arg_fields.first().and_then(|field| JsonType::of_field(field));
                 of_first.unwrap_or(JsonType::Json)
@@ -300,6 +365,7 @@ impl<'a> Rows<'a> {
         let text = self.texts.value(row);
         match self.op {
             Op::In(JsonType::Json) => return parse(text).map(|_| Some(text.into())).map_err(failed),
+            Op::Typed(_) => return Ok(Some(text.into())),
             Op::In(JsonType::Jsonb) => return json::normal(text).map(Some).map_err(failed),
             Op::Concat => {
                 return edit::concatenated(text, self.text_at(1, row)).map(|text| Some(text.into()));
@@ -394,6 +460,27 @@ impl<'a> Rows<'a> {
                 let kind = if matches!(of, JsonValue::Array(_)) { "an array" } else { "a scalar" };
                 Err(wrong_kind(format!("cannot call {} on {kind}", self.name)))
             }
+            (Op::Fields(_, part, value), JsonValue::Object(fields)) => {
+                fields.iter().try_for_each(|(key, of_key)| {
+                    let value = match value {
+                        FieldValue::Json => Some(Cow::Borrowed(of_key.text)),
+                        FieldValue::String => of_key.as_text().map_err(failed)?,
+                    };
+                    match part {
+                        FieldPart::Key => list.append_value(key),
+                        FieldPart::Value => list.append_option(value),
+                        FieldPart::Record => list.append_value(record(key, value.as_deref())),
+                    }
+                    Ok(())
+                })
+            }
+            (Op::Fields(json, _, value), of) => Err(wrong_kind(match (json, of) {
+                (JsonType::Json, JsonValue::Array(_)) => {
+                    "cannot deconstruct an array as an object".to_owned()
+                }
+                (JsonType::Json, _) => "cannot deconstruct a scalar".to_owned(),
+                (JsonType::Jsonb, _) => format!("cannot call jsonb_{} on a non-object", each(value)),
+            })),
             (Op::ElementsText(_), JsonValue::Array(elements)) => elements.iter().try_for_each(|element| {
                 list.append_option(element.as_text().map_err(failed)?);
                 Ok(())
