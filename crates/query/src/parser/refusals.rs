@@ -5,6 +5,7 @@
 //! | FOR UPDATE, FOR SHARE, NOWAIT, SKIP LOCKED | the caller relies on rows locked against others |
 //! | COLLATE of any order but that of the bytes | results would come in another order |
 //! | ASOF JOIN with USING or NATURAL | its condition is a mark beside ON |
+//! | WITH TIES without ORDER BY, or of NULL rows | all rows would be ties; PostgreSQL's errors |
 //! | a window function in WHERE or HAVING | rows are filtered before they have windows |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
@@ -18,15 +19,15 @@ use datafusion::common::ScalarValue;
 use datafusion::error::Result as DFResult;
 use datafusion::logical_expr::{ColumnarValue, ScalarUDF, Volatility, create_udf};
 use datafusion::sql::sqlparser::ast::{
-    Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins, Visit,
-    Visitor,
+    Expr, Join, JoinConstraint, JoinOperator, ObjectName, Query, Select, TableFactor, TableWithJoins,
+    Value as Literal, Visit, Visitor,
 };
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Words of which every statement with such a clause has at least one.
-const WORDS: [&str; 4] = ["update", "share", "collate", "over"];
+const WORDS: [&str; 5] = ["update", "share", "collate", "over", "ties"];
 /// Collations in byte order, the only one supported.
 const COLLATIONS: [&str; 6] = ["c", "posix", "default", "ucs_basic", "c.utf8", "c.utf-8"];
 /// Name of the function for a cast to UUID.
@@ -92,7 +93,7 @@ impl Visitor for Search {
 
     fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Error> {
         match query.locks.first() {
-            None => ControlFlow::Continue(()),
+            None => check_ties(query),
             Some(lock) => ControlFlow::Break(Error::unsupported(format!(
                 "{lock}: rows are not locked. Use BEGIN ISOLATION LEVEL SERIALIZABLE and retry after an error 40001, or \
                  an UPDATE with the expected values in WHERE and a check of its row count"
@@ -118,6 +119,22 @@ impl Visitor for Search {
             Expr::Collate { collation, .. } => check_collation(collation),
             _ => ControlFlow::Continue(()),
         }
+    }
+}
+
+fn check_ties(query: &Query) -> ControlFlow<Error> {
+    let Some(fetch) = query.fetch.as_ref().filter(|fetch| fetch.with_ties) else {
+        return ControlFlow::Continue(());
+    };
+    let is_null = |rows: &Expr| matches!(rows, Expr::Value(value) if value.value == Literal::Null);
+    if query.order_by.is_none() {
+        let message = "WITH TIES cannot be specified without ORDER BY clause";
+        ControlFlow::Break(Error::coded("42601", message))
+    } else if fetch.quantity.as_ref().is_some_and(is_null) {
+        let message = "row count cannot be null in FETCH FIRST ... WITH TIES clause";
+        ControlFlow::Break(Error::coded("2201W", message))
+    } else {
+        ControlFlow::Continue(())
     }
 }
 

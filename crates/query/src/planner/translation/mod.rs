@@ -9,7 +9,7 @@
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
 //! | `(a, b) IN (SELECT …)` | EXISTS, see [`membership`] |
 //! | `(a, b) < (c, d)`, `-2 ^ 2`, `@ x`, BETWEEN SYMMETRIC, LIKE … ESCAPE, … | see [`operators`] |
-//! | `FETCH FIRST 2 ROWS ONLY` | `LIMIT 2` |
+//! | `FETCH FIRST 2 ROWS ONLY`, `WITH TIES` | `LIMIT 2`, a condition on `rank()`, see [`fetch`] |
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | `array_remove_all`, `array_replace_all` |
 //! | `variance(x)`, `every(x)`, `sign(x)` | `var_samp(x)`, `bool_and(x)`, `signum(x)` |
 //! | `x SIMILAR TO 'a%'` | `x ~ similar_to_escape('a%')` |
@@ -46,6 +46,7 @@ mod asof;
 mod build;
 mod calls;
 mod casts;
+mod fetch;
 mod from;
 mod lists;
 mod membership;
@@ -59,7 +60,7 @@ use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, Interval, LimitClause, ObjectName, Query, Select, SelectItem, SetExpr,
+    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectName, Query, Select, SelectItem, SetExpr,
     Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal, Visit,
     VisitorMut,
 };
@@ -69,6 +70,7 @@ use std::ops::ControlFlow;
 pub(crate) use self::build::call;
 use self::build::{cast_to, null, number, sum, text};
 use self::casts::tell_apart;
+use self::fetch::limit_fetch;
 pub(crate) use self::from::first_factor;
 use self::from::{SERIES_COLUMN, table};
 use self::lists::{
@@ -295,22 +297,6 @@ impl VisitorMut for SpellingVisitor {
         operators::rewrite(expr);
         ControlFlow::Continue(())
     }
-}
-
-/// Rewrites FETCH FIRST of a number of rows into LIMIT.
-fn limit_fetch(query: &mut Query) {
-    let Some(fetch) = &query.fetch else { return };
-    let rows = fetch.quantity.clone().unwrap_or_else(|| number(1));
-    let is_plain = !fetch.percent && !fetch.with_ties && matches!(rows, Expr::Value(_));
-    match &mut query.limit_clause {
-        None if is_plain => {
-            let limit = Some(rows);
-            query.limit_clause = Some(LimitClause::LimitOffset { limit, offset: None, limit_by: Vec::new() });
-        }
-        Some(LimitClause::LimitOffset { limit: limit @ None, .. }) if is_plain => *limit = Some(rows),
-        _ => return,
-    }
-    query.fetch = None;
 }
 
 /// Rewrites SIMILAR TO into a match of a regular expression.
