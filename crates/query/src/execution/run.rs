@@ -19,7 +19,8 @@ use crate::parser::merge::MergeStatement;
 use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::own::streaming::StreamingStatement;
 use crate::parser::statement::parse;
-use crate::planner::explain;
+use crate::planner::explain::{self, without_analyze};
+use crate::planner::explain_json;
 use crate::planner::fast_path::{self, Point};
 use crate::planner::query;
 use crate::planner::time_travel;
@@ -104,9 +105,9 @@ impl Session {
             Command::ShowAll => Some(texts(&set::ALL_COLUMNS)),
             Command::Motion(motion) if !motion.passes => self.cursors.columns(&motion.name),
             Command::Execute { name, .. } => self.statements.get(name)?.columns(),
-            Command::ExplainWrite { .. } => Some(explain::columns()),
+            Command::ExplainWrite { explain, .. } => Some(explain::columns(&explain.options)),
             Command::Streaming(statement) if matches!(**statement, StreamingStatement::Explain { .. }) => {
-                Some(explain::columns())
+                Some(explain::line_columns())
             }
             _ => None,
         }
@@ -463,18 +464,35 @@ impl Session {
         command: &Command,
     ) -> Result<StatementResult> {
         // Planned before it writes, and without what it measures.
-        let plan = self.plan_query(explain::without_analyze(explain)).await;
-        let plan = match plan {
-            Ok(frame) => frame.collect().await?,
-            // INSERT … DEFAULT VALUES has no query.
-            Err(Error::Unsupported(_)) => Vec::new(),
-            Err(error) => return Err(error),
-        };
+        let is_json = explain_json::is_json(&explain.options);
+        let (mut lines, mut tree) = (Vec::new(), None);
+        if is_json {
+            let query = dml_statements::planned_statement(&self.core, without_analyze(explain)).await;
+            tree = match query {
+                Ok(DFStatement::Explain(explain)) => {
+                    explain_json::planned(&self.core, *explain.statement).await?
+                }
+                Ok(_) | Err(Error::Unsupported(_)) => None,
+                Err(error) => return Err(error),
+            };
+        } else {
+            lines = match self.plan_query(without_analyze(explain)).await {
+                Ok(frame) => frame.collect().await?,
+                // INSERT … DEFAULT VALUES has no query.
+                Err(Error::Unsupported(_)) => Vec::new(),
+                Err(error) => return Err(error),
+            };
+        }
         let started = Instant::now();
         // A statement inside of a statement: the future would contain itself.
         match Box::pin(self.run_in(transaction, command)).await? {
             Outcome::Count { verb, rows } | Outcome::Returned { verb, rows, .. } => {
-                explain::written(verb, rows, (started.elapsed(), transaction.is_loading()), &plan)
+                let measured = (started.elapsed(), transaction.is_loading());
+                if is_json {
+                    explain_json::written(verb, rows, measured, tree.as_ref())
+                } else {
+                    explain::written(verb, rows, measured, &lines)
+                }
             }
             other => Err(Error::Internal(format!("{other:?} of a statement that writes"))),
         }

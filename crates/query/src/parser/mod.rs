@@ -7,6 +7,7 @@ pub(crate) mod command;
 pub(crate) mod depth;
 pub(crate) mod descriptors;
 pub(crate) mod durations;
+pub(crate) mod explain_options;
 pub(crate) mod joined_changes;
 pub(crate) mod merge;
 pub(crate) mod names;

@@ -14,6 +14,7 @@
 //! BETWEEN SYMMETRIC a AND b                        BETWEEN !! a AND b: a mark, see [`SYMMETRIC`]
 //! ORDER BY x USING <                               ORDER BY x ASC; USING > likewise DESC
 //! trim(LEADING FROM x)                             trim(LEADING x)
+//! EXPLAIN (FORMAT TEXT, ...)                       see [`crate::parser::explain_options`]
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
 //! ```
 //!
@@ -21,6 +22,7 @@
 
 use crate::error::Result;
 use crate::parser::descriptors::take_descriptors;
+use crate::parser::explain_options::rewrite_options;
 use crate::parser::merge;
 use crate::parser::own::sequence;
 use crate::parser::own::subscription::{SUBSCRIBE, Subscription};
@@ -41,6 +43,7 @@ const BEFORE_TABLE: [&str; 8] =
 /// Rewrites the tokens of a statement.
 pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     rewrite_beginning(tokens);
+    rewrite_options(tokens)?;
     if mentions(tokens, &FUNCTIONS) {
         take_descriptors(tokens);
     }

@@ -7,24 +7,32 @@
 //!   metrics of its operators; of a writing statement rows and time, and the plan without metrics.
 //! - EXPLAIN (COSTS) adds what the cost model expects of each scan, and of the paths that were not taken
 //!   ([`crate::planner::costs`]); only of queries.
+//! - EXPLAIN (FORMAT JSON) is one value instead of lines ([`explain_json`]).
 
 use crate::error::{Error, Result};
+use crate::planner::explain_json;
 use crate::session::result::texts;
 use crate::session::result::{CollectedRows, StatementResult};
 use datafusion::arrow::array::{AsArray, StringArray};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
+use datafusion::common::format::ExplainStatementOptions;
 use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// Name of the one column.
-const COLUMN: &str = "QUERY PLAN";
+pub(crate) const COLUMN: &str = "QUERY PLAN";
 /// DataFusion's name of the last plan.
 const PHYSICAL: &str = "physical_plan";
 
-/// Columns of the result of EXPLAIN.
-pub(crate) fn columns() -> SchemaRef {
+/// Columns of the result of EXPLAIN, of lines or as JSON.
+pub(crate) fn columns(options: &ExplainStatementOptions) -> SchemaRef {
+    if explain_json::is_json(options) { explain_json::columns() } else { line_columns() }
+}
+
+/// Columns of lines.
+pub(crate) fn line_columns() -> SchemaRef {
     texts(&[COLUMN])
 }
 
@@ -71,7 +79,7 @@ pub(crate) fn plan_lines(verbose: bool, batches: &[RecordBatch]) -> Result<Vec<S
 
 /// Result of these lines.
 pub(crate) fn lines(lines: Vec<String>) -> Result<StatementResult> {
-    let schema = columns();
+    let schema = line_columns();
     let batch = RecordBatch::try_new(Arc::clone(&schema), vec![Arc::new(StringArray::from(lines))])?;
     Ok(StatementResult::Rows(CollectedRows { schema, batches: vec![batch] }))
 }

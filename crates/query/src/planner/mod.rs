@@ -13,6 +13,7 @@ pub(crate) mod costs;
 pub(crate) mod counts;
 pub(crate) mod describe;
 pub(crate) mod explain;
+pub(crate) mod explain_json;
 pub(crate) mod fast_path;
 pub(crate) mod formatted;
 pub(crate) mod generic;

@@ -10,6 +10,7 @@ use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::costs;
 use crate::planner::describe;
 use crate::planner::explain;
+use crate::planner::explain_json;
 use crate::planner::join_using;
 use crate::planner::limits;
 use crate::planner::relation_aliases;
@@ -55,6 +56,9 @@ pub(crate) async fn logical_plan(
     if let DFStatement::Explain(explain) = &mut statement {
         // COSTS is ours; DataFusion's option of that name shows other things, and not with ANALYZE.
         explain.options.show_statistics = None;
+        if explain_json::is_json(&explain.options) {
+            explain.options.format = None;
+        }
     }
     translation::translate(&mut statement);
     numbers::type_exponents(&mut statement);
@@ -77,7 +81,7 @@ pub(crate) fn check_reads(plan: &LogicalPlan) -> Result<()> {
 /// The columns of a query's rows.
 pub(crate) fn columns_of(statement: &DFStatement, plan: &LogicalPlan) -> SchemaRef {
     match statement {
-        DFStatement::Explain(_) => explain::columns(),
+        DFStatement::Explain(explain) => explain::columns(&explain.options),
         _ => Arc::clone(plan.schema().inner()),
     }
 }
@@ -135,6 +139,9 @@ fn reserved(session: &SessionCore, statement: &DFStatement) -> Result<Option<Mem
 
 /// Result of EXPLAIN of a query.
 async fn explained(session: &SessionCore, explain: ExplainStatement) -> Result<StatementResult> {
+    if explain_json::is_json(&explain.options) {
+        return explain_json::explained(session, explain).await;
+    }
     let with_costs = explain.options.show_statistics == Some(true);
     let frame = plan_query(session, DFStatement::Explain(explain.clone())).await?;
     let context = Arc::new(frame.task_ctx());

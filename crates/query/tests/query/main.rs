@@ -5,6 +5,7 @@ mod advice;
 mod copy;
 mod counts;
 mod elf;
+mod explain;
 mod files;
 mod generic_plans;
 mod joined_rows;

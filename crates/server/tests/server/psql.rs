@@ -1,6 +1,6 @@
 //! The real psql, if it is installed.
 
-use crate::support::Served;
+use crate::support::{Served, one};
 use std::net::SocketAddr;
 use std::process::{Command, Output};
 
@@ -147,5 +147,28 @@ async fn psql_lists_materialized_views_with_their_queries() {
     // The state of its aggregate is a table.
     let tables = shown("\\dt").await;
     assert!(tables.contains("|counts_open|") && !tables.contains("|counts|"), "{tables}");
+    served.stop().await;
+}
+
+/// EXPLAIN (FORMAT JSON): one value of the type that tools parse.
+#[tokio::test(flavor = "multi_thread")]
+async fn plans_are_json_to_clients() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client.batch_execute("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)").await.unwrap();
+    for statement in [
+        "EXPLAIN (FORMAT JSON) SELECT v, count(*) FROM t GROUP BY v ORDER BY v",
+        "EXPLAIN (FORMAT JSON, ANALYZE) SELECT v, count(*) FROM t GROUP BY v ORDER BY v",
+        "EXPLAIN (FORMAT JSON, ANALYZE) INSERT INTO t SELECT id + 1, v FROM t",
+    ] {
+        let prepared = client.prepare(statement).await.unwrap();
+        let [column] = prepared.columns() else { panic!("{statement}: {:?}", prepared.columns()) };
+        assert_eq!((column.name(), column.type_()), ("QUERY PLAN", &tokio_postgres::types::Type::JSON));
+        let plan = one(&client, statement).await;
+        for path in ["{0,Plan,Node Type}", "{0,Plan,Plans,0,Node Type}"] {
+            let read = format!("SELECT '{plan}'::json #>> '{path}'");
+            assert!(!one(&client, &read).await.is_empty(), "{statement}: {plan}");
+        }
+    }
     served.stop().await;
 }
