@@ -5,6 +5,7 @@
 //! | `WITH c AS (…) INSERT INTO t SELECT … FROM c` | `INSERT INTO t WITH c AS (…) SELECT … FROM c` |
 //! | `WITH c AS (…) UPDATE t SET a = (SELECT … FROM c)` | `… SET a = (WITH c AS (…) SELECT … FROM c)` |
 //! | `WITH c AS (…) UPDATE t … FROM c`, `DELETE FROM t USING c` | `… FROM (WITH c AS (…) SELECT * FROM c) AS c` |
+//! | `SELECT … INTO t FROM …` | `CREATE TABLE t AS SELECT … FROM …` |
 //! | `SET (a, b) = (x, y)`, `= ROW(x, y)` | `SET a = x, b = y` |
 //!
 //! MERGE has its WITH already. A row from a query, `SET (a, b) = (SELECT …)`, is for `dml/row_assignments.rs`. Statements that
@@ -13,10 +14,11 @@
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, is_plain};
 use crate::parser::visit::walk_mut;
+use datafusion::sql::sqlparser::ast::helpers::stmt_create_table::CreateTableBuilder;
 use datafusion::sql::sqlparser::ast::{
     Assignment, AssignmentTarget, Delete, Expr, FunctionArg, FunctionArgExpr, FunctionArguments, Insert,
-    MergeAction, ObjectName, OnConflictAction, OnInsert, Query, SelectItem, SetExpr, Statement, TableAlias,
-    TableFactor, Update, UpdateTableFromKind, VisitorMut, WildcardAdditionalOptions, With,
+    MergeAction, ObjectName, OnConflictAction, OnInsert, Query, SelectInto, SelectItem, SetExpr, Statement,
+    TableAlias, TableFactor, Update, UpdateTableFromKind, VisitorMut, WildcardAdditionalOptions, With,
 };
 use std::ops::ControlFlow;
 
@@ -39,6 +41,12 @@ pub(crate) fn normalise(
             *statement = written;
         }
     }
+    if let Statement::Query(query) = statement
+        && let Some(into) = into_of(&mut query.body)
+    {
+        *statement = created(into, query)?;
+        return Ok(());
+    }
     match statement {
         Statement::Update(update) => split(&mut update.assignments),
         Statement::Insert(insert) => {
@@ -60,6 +68,24 @@ pub(crate) fn normalise(
         merge @ Statement::Merge(_) => split_in_merge(merge),
         _ => Ok(()),
     }
+}
+
+/// Table that a SELECT, or the first one of a set operation, makes of its rows.
+fn into_of(body: &mut SetExpr) -> Option<SelectInto> {
+    match body {
+        SetExpr::Select(select) => select.into.take(),
+        SetExpr::SetOperation { left, .. } => into_of(left),
+        _ => None,
+    }
+}
+
+/// CREATE TABLE AS of the rows of a query.
+fn created(into: SelectInto, query: &Query) -> Result<Statement> {
+    if into.unlogged {
+        return Err(Error::unsupported("UNLOGGED in SELECT INTO"));
+    }
+    let create = CreateTableBuilder::new(into.name).temporary(into.temporary);
+    Ok(Statement::CreateTable(create.query(Some(Box::new(query.clone()))).build()))
 }
 
 /// Refuses a WITH whose queries write.

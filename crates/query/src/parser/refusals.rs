@@ -6,6 +6,7 @@
 //! | COLLATE of any order but that of the bytes | results would come in another order |
 //! | ASOF JOIN with USING or NATURAL | its condition is a mark beside ON |
 //! | WITH TIES without ORDER BY, or of NULL rows | all rows would be ties; PostgreSQL's errors |
+//! | INTO of a SELECT within a statement | no table would be made |
 //! | a window function in WHERE or HAVING | rows are filtered before they have windows |
 //!
 //! A cast to UUID checks its string, and returns it in lower case with hyphens ([`uuid_function`]).
@@ -51,6 +52,24 @@ pub(crate) fn check_joins(tree: &impl Visit) -> Result<()> {
     match walk(tree, &mut Joins) {
         ControlFlow::Break(error) => Err(error),
         ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+/// Refuses a tree of which a SELECT that is not the statement itself has INTO.
+pub(crate) fn check_into(tree: &impl Visit) -> Result<()> {
+    match walk(tree, &mut IntoClauses) {
+        ControlFlow::Break(()) => Err(Error::coded("42601", "SELECT ... INTO is not allowed here")),
+        ControlFlow::Continue(()) => Ok(()),
+    }
+}
+
+struct IntoClauses;
+
+impl Visitor for IntoClauses {
+    type Break = ();
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        if select.into.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     }
 }
 

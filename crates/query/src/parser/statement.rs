@@ -227,6 +227,7 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
     let patterns = RowPatterns::take(&mut tokens)?;
     let casts_names = mentions(&tokens, &["regclass"]);
     let refused = refusals::may_refuse(&tokens);
+    let has_into = mentions(&tokens, &["into"]);
     let mut parser =
         DFParserBuilder::new(tokens).with_dialect(&POSTGRESQL).with_recursion_limit(NESTING_MAX).build()?;
     let mut parsed = parser.parse_statements()?;
@@ -238,6 +239,9 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
     patterns.put(tree)?;
     times.put(tree)?;
     normal_forms::normalise(tree, template)?;
+    if has_into && matches!(tree, Statement::Query(_) | Statement::CreateTable(_)) {
+        refusals::check_into(tree)?;
+    }
     if refused {
         refusals::check(tree)?;
     }
