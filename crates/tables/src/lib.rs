@@ -81,8 +81,8 @@ pub use batch::encode::fitted_texts;
 pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
 pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
-    Alteration, Catalog, CollectedObjects, NewLayout, NewSequence, ObjectCollector, OwnerChange,
-    RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify,
+    Alteration, COMMENT_BYTES_MAX, Catalog, CollectedObjects, CommentTarget, NewLayout, NewSequence,
+    ObjectCollector, OwnerChange, RelationKind, TABLE_NAME_BYTES_MAX, TABLES_MAX, TableOptions, Verify,
 };
 pub use changes::{
     CHANGE_TYPE, COMMIT_CTS, ChangeBatchBuilder, ChangeKind, OLD_PREFIX, RowChange, change_columns,

@@ -9,6 +9,7 @@ use super::rows::constraints;
 use super::view::View;
 use super::{definitions, oids};
 use crate::catalog::rows::activity;
+use crate::catalog::rows::comments;
 use crate::catalog::rows::named::sequences_of;
 use crate::error::{Error, external};
 use crate::postgres::pg_types;
@@ -114,9 +115,9 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     nothing("pg_get_partkeydef", 1..=1, "text"),
     nothing("pg_get_partition_constraintdef", 1..=1, "text"),
     strict("pg_get_serial_sequence", 2..=2, "text", serial_sequence),
-    nothing("obj_description", 1..=2, "text"),
+    strict("obj_description", 1..=2, "text", comments::of_object),
     nothing("shobj_description", 2..=2, "text"),
-    nothing("col_description", 2..=2, "text"),
+    strict("col_description", 2..=2, "text", comments::of_column),
     nothing("pg_relation_filenode", 1..=1, "oid"),
     nothing("pg_stat_get_numscans", 1..=1, "int8"),
     acting("pg_stat_reset", 0..=0, "text", |view, _| {

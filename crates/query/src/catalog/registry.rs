@@ -2,6 +2,7 @@
 
 use super::relation::{Registry, Relation, empty, relation};
 use super::rows::activity;
+use super::rows::comments;
 use super::rows::information;
 use super::rows::loads;
 use super::rows::materialized;
@@ -197,7 +198,12 @@ static RELATIONS: &[Relation] = &[
          seqcache int8, seqcycle bool",
         named::sequence_rows,
     ),
-    empty(2609, "pg_description", "objoid oid, classoid oid, objsubid int4, description text"),
+    relation(
+        2609,
+        "pg_description",
+        "objoid oid, classoid oid, objsubid int4, description text",
+        comments::descriptions,
+    ),
     empty(2396, "pg_shdescription", "objoid oid, classoid oid, description text"),
     empty(3501, "pg_enum", "oid oid, enumtypid oid, enumsortorder float4, enumlabel name"),
     empty(

@@ -3,6 +3,7 @@
 pub(crate) mod alter;
 pub(crate) mod backup;
 pub(crate) mod clustering;
+pub(crate) mod comments;
 pub(crate) mod create_table;
 mod elf;
 pub(crate) mod elf_layout;

@@ -1,9 +1,10 @@
-//! CREATE INDEX, CREATE VIEW and the DROPs of indexes and sequences: from the statement to the catalog.
+//! CREATE INDEX, CREATE VIEW, COMMENT ON and the DROPs of indexes and sequences: from the statement to the catalog.
 //!
 //! - An index is complete and in use when the statement returns; other sessions write the table meanwhile.
 //! - None of these can be part of a transaction. A transaction that began before and wrote the table gets a
 //!   conflict.
 
+use crate::ddl::comments;
 use crate::ddl::elf;
 use crate::ddl::owned_tables;
 use crate::ddl::sequences;
@@ -30,6 +31,9 @@ pub(crate) async fn run(session: &SessionCore, statement: &Statement) -> Result<
     match statement {
         Statement::CreateIndex(create) => create_index(session, create).await,
         Statement::CreateView(create) => views::create(session, create).await,
+        Statement::Comment { object_type, object_name, comment, if_exists: false, .. } => {
+            comments::comment(session, *object_type, object_name, comment.as_deref()).await
+        }
         Statement::Drop { object_type: ObjectType::Sequence, if_exists, names, cascade, .. } => {
             sequences::drop_sequences(session, *if_exists, names, *cascade).await
         }

@@ -79,6 +79,7 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         define @ (Statement::CreateIndex(_)
         | Statement::AlterTable(_)
         | Statement::CreateView(_)
+        | Statement::Comment { if_exists: false, .. }
         | Statement::Drop {
             object_type: ObjectType::Index | ObjectType::View | ObjectType::Sequence,
             ..

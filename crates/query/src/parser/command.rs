@@ -34,7 +34,7 @@ pub(crate) enum Command {
         names: Vec<ObjectName>,
         cascade: bool,
     },
-    /// CREATE and DROP of indexes, views and sequences, ALTER TABLE.
+    /// CREATE and DROP of indexes, views and sequences, ALTER TABLE, COMMENT ON.
     Define(Box<Statement>),
     /// CREATE SEQUENCE, ALTER SEQUENCE.
     Sequence(Box<SequenceStatement>),
@@ -285,6 +285,7 @@ fn definition_verb(statement: &Statement) -> &'static str {
         Statement::CreateIndex(_) => "CREATE INDEX",
         Statement::AlterTable(_) => "ALTER TABLE",
         Statement::CreateView(_) => "CREATE VIEW",
+        Statement::Comment { .. } => "COMMENT",
         Statement::Drop { object_type: ObjectType::View, .. } => "DROP VIEW",
         Statement::Drop { object_type: ObjectType::Sequence, .. } => "DROP SEQUENCE",
         _ => "DROP INDEX",

@@ -150,6 +150,45 @@ async fn psql_lists_materialized_views_with_their_queries() {
     served.stop().await;
 }
 
+/// Comments: what `\\dt+`, `\\d+`, `\\dv+` and `\\di+` of psql show of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn psql_shows_comments() {
+    if !installed() {
+        return;
+    }
+    let served = Served::start().await;
+    for (statement, tag) in [
+        ("CREATE TABLE t (id INT PRIMARY KEY, v TEXT)", "CREATE TABLE\n"),
+        ("CREATE VIEW seen AS SELECT v FROM t", "CREATE VIEW\n"),
+        ("COMMENT ON TABLE t IS 'all of it'", "COMMENT\n"),
+        ("COMMENT ON COLUMN t.v IS 'the value'", "COMMENT\n"),
+        ("COMMENT ON VIEW seen IS 'some of it'", "COMMENT\n"),
+        ("COMMENT ON INDEX t_pkey IS 'the key'", "COMMENT\n"),
+        (
+            "CREATE MATERIALIZED VIEW counts AS SELECT v, count(*) AS n FROM t GROUP BY v",
+            "CREATE MATERIALIZED VIEW\n",
+        ),
+        ("COMMENT ON MATERIALIZED VIEW counts IS 'how many'", "COMMENT\n"),
+        ("COMMENT ON COLUMN counts.n IS 'of each'", "COMMENT\n"),
+    ] {
+        let output = psql(served.address, &["-c", statement]).await;
+        assert_eq!(String::from_utf8_lossy(&output.stdout), tag, "{output:?}");
+    }
+    for (command, expected) in [
+        ("\\dt+", "|all of it\n"),
+        ("\\d+ t", "|the value\n"),
+        ("\\dv+", "|some of it\n"),
+        ("\\di+", "|the key\n"),
+        ("\\dm+", "|how many\n"),
+        ("\\d+ counts", "|of each\n"),
+    ] {
+        let output = psql(served.address, &["-A", "-c", command]).await;
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains(expected), "{command}: {text}");
+    }
+    served.stop().await;
+}
+
 /// EXPLAIN (FORMAT JSON): one value of the type that tools parse.
 #[tokio::test(flavor = "multi_thread")]
 async fn plans_are_json_to_clients() {

@@ -190,6 +190,7 @@ impl Catalog {
             None => {
                 let mut rows = vec![table_row(&new)?];
                 rows.extend(sequences.iter().map(|sequence| fresh_row(sequence)));
+                rows.extend(self.lost_comments(&new));
                 self.write_dropping(rows, &lost)?;
                 self.adopt(sequences);
                 self.replace(&old, &new)?;
@@ -198,7 +199,12 @@ impl Catalog {
                 self.replace(&old, &new)?;
                 let begun = self.begin().map_err(E::from);
                 let verified = begun.and_then(|tx| verify(&new, &tx));
-                if let Err(error) = verified.and_then(|()| Ok(self.write_entry(&new).map(drop)?)) {
+                let write = || {
+                    let mut rows = vec![table_row(&new)?];
+                    rows.extend(self.lost_comments(&new));
+                    self.write_rows(&rows, Durability::Sync).map(drop)
+                };
+                if let Err(error) = verified.and_then(|()| Ok(write()?)) {
                     let back = new.redefined(name, old.definition().clone(), old.indexes().to_vec());
                     self.replace(&new, &back)?;
                     return Err(error);

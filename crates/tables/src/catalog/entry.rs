@@ -12,6 +12,7 @@
 //!
 //! Older versions are read; a table gets a row of this version when it is changed.
 
+use super::comments::{self, Comments};
 use super::relations::{self, Relations};
 use super::statistics::{self, LoadedStatistics};
 use crate::columns::cache::PageCache;
@@ -151,6 +152,7 @@ pub(super) struct LoadedCatalog {
     pub(super) damaged: BTreeMap<String, DamagedTable>,
     pub(super) relations: Relations,
     pub(super) statistics: LoadedStatistics,
+    pub(super) comments: Comments,
     /// True if the states of some tables are unknown.
     pub(super) rows_damaged: bool,
 }
@@ -169,6 +171,7 @@ pub(super) fn load(
         damaged: BTreeMap::new(),
         relations: Relations::default(),
         statistics: LoadedStatistics::default(),
+        comments: Comments::default(),
         rows_damaged: false,
     };
     for key in state.keys()? {
@@ -178,6 +181,10 @@ pub(super) fn load(
         }
         if statistics::is_key(&key) {
             loaded.statistics.load(&tx, state, &key)?;
+            continue;
+        }
+        if comments::is_key(&key) {
+            loaded.comments.load(key.to_vec());
             continue;
         }
         if relations::is_key(&key) {

@@ -55,6 +55,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 mod change;
 mod change_logs;
+mod comments;
 mod conflicts;
 mod dependents;
 mod elf;
@@ -68,6 +69,8 @@ mod relations;
 mod statistics;
 
 pub use change::{Alteration, Verify};
+use comments::Comments;
+pub use comments::{COMMENT_BYTES_MAX, CommentTarget};
 use entry::{DamagedTable, LoadedCatalog, encode_entry, load};
 use groups::TableGroups;
 pub use layout::NewLayout;
@@ -116,6 +119,7 @@ pub struct Catalog {
     damaged: RwLock<BTreeMap<String, DamagedTable>>,
     /// Views and sequences.
     relations: Relations,
+    comments: Comments,
     /// Lock of changes of the catalog.
     changing: Mutex<()>,
     /// Lock of changes of change logs, which have several steps.
@@ -133,7 +137,7 @@ impl Catalog {
         };
         state.set_holder("the catalog");
         let pages = PageCache::new(context.pool().memory(), Some(context.pool().env()));
-        let LoadedCatalog { tables, damaged, relations, statistics, rows_damaged } =
+        let LoadedCatalog { tables, damaged, relations, statistics, comments, rows_damaged } =
             load(&context, &pages, &state)?;
         let without_table = statistics.give(&tables);
         let is_sound = !rows_damaged && damaged.is_empty();
@@ -153,6 +157,7 @@ impl Catalog {
             tables: RwLock::new(tables),
             damaged: RwLock::new(damaged),
             relations,
+            comments,
             changing: Mutex::new(()),
             changing_logs: Mutex::new(()),
             version: AtomicU64::new(0),
@@ -160,6 +165,9 @@ impl Catalog {
         if is_sound && let Err(error) = catalog.delete_statistics(without_table) {
             // They harm nothing, and the next opening tries it again.
             tracing::warn!(%error, "statistics without a table stay in the catalog");
+        }
+        if is_sound && let Err(error) = catalog.delete_orphaned_comments() {
+            tracing::warn!(%error, "comments on relations that are not there stay in the catalog");
         }
         Ok(Arc::new(catalog))
     }

@@ -59,7 +59,9 @@ impl Catalog {
         }
         let view = Arc::new(View::new(name.to_owned(), definition));
         self.check_not_recursive(&view)?;
-        self.write_rows(&[view_row(&view)?], Durability::Sync)?;
+        let mut rows = vec![view_row(&view)?];
+        rows.extend(self.lost_view_comments(name, view.definition().columns.len()));
+        self.write_rows(&rows, Durability::Sync)?;
         self.relations.views.write().insert(name.to_owned(), Arc::clone(&view));
         self.changed();
         Ok(view)

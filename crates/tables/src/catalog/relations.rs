@@ -259,7 +259,10 @@ impl Catalog {
             .collect();
         let mut locked: Vec<_> = sequences.iter().map(|sequence| sequence.lock()).collect();
         let deleted = dropped.iter().map(|(kind, name)| (key_of(*kind, name), None));
-        let cts = self.write_rows(&rows.into_iter().chain(deleted).collect::<Vec<_>>(), Durability::Sync)?;
+        let comments = self.comments_on_dropped(dropped);
+        let mut rows: Vec<CatalogRow> = rows.into_iter().chain(deleted).collect();
+        rows.extend(comments);
+        let cts = self.write_rows(&rows, Durability::Sync)?;
         locked.iter_mut().for_each(|inner| inner.dropped = true);
         self.relations.forget(dropped);
         Ok(cts)
@@ -275,7 +278,9 @@ impl Catalog {
             Durability::Sync => self.context.wait(|| tx.commit(durability)),
             _ => tx.commit(durability),
         };
-        Ok(commit?.cts)
+        let cts = commit?.cts;
+        self.comments.written(rows);
+        Ok(cts)
     }
 }
 

@@ -1,6 +1,7 @@
 //! Rows of the computed relations, one module for each group of them.
 
 pub(crate) mod activity;
+pub(crate) mod comments;
 pub(crate) mod constraints;
 pub(crate) mod history;
 pub(crate) mod information;
