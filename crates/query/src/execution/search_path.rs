@@ -14,7 +14,9 @@ use crate::parser::statement::inner;
 use crate::parser::visit::walk;
 use crate::session::variables::SessionVariables;
 use datafusion::sql::parser::Statement as DFStatement;
-use datafusion::sql::sqlparser::ast::{ObjectName, Query, Statement, TableFactor, Visit, Visitor};
+use datafusion::sql::sqlparser::ast::{
+    CommentObject, ObjectName, Query, Statement, TableFactor, Visit, Visitor,
+};
 use std::ops::ControlFlow;
 
 /// Checks the names of a command.
@@ -33,6 +35,12 @@ pub(crate) fn check(variables: &SessionVariables, command: &Command) -> Result<(
                 check_found(create.query.as_ref())
             }
             Statement::Drop { names, .. } => names.iter().try_for_each(check_name),
+            // The last part is a column.
+            Statement::Comment { object_type: CommentObject::Column, object_name, .. } => {
+                let relation = object_name.0.split_last().map_or(&[][..], |(_, relation)| relation);
+                check_name(&ObjectName(relation.to_vec()))
+            }
+            Statement::Comment { object_name, .. } => check_name(object_name),
             statement => check_found(statement),
         },
         Command::DropTable { names, .. } => names.iter().try_for_each(check_name),
