@@ -507,13 +507,15 @@ mod tests {
     fn keys_that_are_taken_while_others_are_forgotten_are_counted_once() {
         let (queue, dead) = dead_keys();
         std::thread::scope(|scope| {
-            let forgetting = scope.spawn(|| (0..100_000).for_each(|_| dead.forget()));
-            let mut number = 0;
-            while !forgetting.is_finished() {
-                number += 1;
-                dead.push(at(1), &key(number)[..]);
-                dead.take_keys(up_to(1), 1);
-                assert!(dead.count() <= 1 && queue.dead() <= 1, "{} after {number}", dead.count());
+            let taking = scope.spawn(|| {
+                for number in 0..300_000 {
+                    dead.push(at(1), &key(number)[..]);
+                    dead.take_keys(up_to(1), 1);
+                    assert!(dead.count() <= 1 && queue.dead() <= 1, "{} after {number}", dead.count());
+                }
+            });
+            while !taking.is_finished() {
+                dead.forget();
             }
         });
         assert_eq!((dead.count(), queue.dead()), (0, 0));
