@@ -44,7 +44,7 @@ pub(crate) struct Report {
     /// Context of the error: the line of a COPY, or the step of a topology.
     pub(crate) context: Option<Box<str>>,
     /// Line and column in the statement, from 1.
-    pub(crate) place: Option<(u64, u64)>,
+    pub(crate) place: Option<(u32, u32)>,
     /// Position in the query text, in characters, from 1.
     pub(crate) position: Option<usize>,
 }
@@ -164,6 +164,8 @@ impl From<QueryError> for Report {
                 Report { context: Some(format!("COPY {place}").into()), ..Report::from(*error) }
             }
             QueryError::InStep { step, place, error } => {
+                let place =
+                    place.and_then(|(line, column)| Some((line.try_into().ok()?, column.try_into().ok()?)));
                 Report { context: Some(step.into()), place, ..Report::from(*error) }
             }
             QueryError::Coded { .. } => match context(&message) {
@@ -244,8 +246,8 @@ fn transactions(error: &TransactionError) -> Report {
 }
 
 /// Line and column of the parser's `Line: 2, Column: 5`.
-fn place(message: &str) -> Option<(u64, u64)> {
-    let number = |mark: &str| -> Option<u64> {
+fn place(message: &str) -> Option<(u32, u32)> {
+    let number = |mark: &str| -> Option<u32> {
         let digits = &message[message.rfind(mark)? + mark.len()..];
         let end = digits.find(|c: char| !c.is_ascii_digit()).unwrap_or(digits.len());
         digits[..end].parse().ok()
@@ -254,7 +256,7 @@ fn place(message: &str) -> Option<(u64, u64)> {
 }
 
 /// Position in characters, from 1, of a line and column; none if the text has no such line.
-fn position((line, column): (u64, u64), sql: &str) -> Option<usize> {
+fn position((line, column): (u32, u32), sql: &str) -> Option<usize> {
     let (line, column) = (usize::try_from(line).ok()?, usize::try_from(column).ok()?);
     let before = line.checked_sub(1)?;
     sql.split('\n').nth(before)?;

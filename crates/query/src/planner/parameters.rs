@@ -252,17 +252,17 @@ pub(crate) fn declare(statement: &mut impl VisitMut, types: &Types) {
     };
     let _: ControlFlow<()> = visit_expressions_mut(statement, |expr| {
         match expr {
-            Expr::BinaryOp { left, op, right }
-                if matches!(
-                    op,
+            Expr::BinaryOp {
+                left,
+                op:
                     BinaryOperator::Plus
-                        | BinaryOperator::Minus
-                        | BinaryOperator::Multiply
-                        | BinaryOperator::Divide
-                        | BinaryOperator::Modulo
-                        | BinaryOperator::StringConcat
-                ) =>
-            {
+                    | BinaryOperator::Minus
+                    | BinaryOperator::Multiply
+                    | BinaryOperator::Divide
+                    | BinaryOperator::Modulo
+                    | BinaryOperator::StringConcat,
+                right,
+            } => {
                 declared(left);
                 declared(right);
             }

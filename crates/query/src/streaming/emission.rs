@@ -8,7 +8,7 @@
 //! | CHANGES EVERY interval | at the first commit behind each interval, and when they close | at the first commit behind each interval |
 //!
 //! Changes of a transaction are seen when it commits, so CHANGES and ON COMMIT are the same there. The clause is about the last
-//! aggregate of a step: those before it are as without one. A query of tables alone has ON COMMIT, and its whole result is sent
+//! aggregate of a step: those before it are as without one. A query of tables alone has ON COMMIT, and its result is sent
 //! ([`super::table_queries`]).
 
 use crate::error::{Error, Result};

@@ -1,9 +1,9 @@
-//! Queries of tables in steps, with EMIT ON COMMIT: TO_STREAM of operations that need whole tables, as a median of all rows
+//! Queries of tables in steps, with EMIT ON COMMIT: TO_STREAM of operations that need all rows of tables, as a median of all rows
 //! (dissertation 5.1.1).
 //!
 //! The query is planned once. At the commit of a transaction that has changed one of its tables it runs on the topology's
 //! thread, behind all steps that write them, over the tables as the transaction sees them: what it has written itself,
-//! and of others the snapshot. Its whole result is sent, within the transaction. Cost: that of the query, at each such commit.
+//! and of others the snapshot. Its result is sent, within the transaction. Cost: that of the query, at each such commit.
 //!
 //! Memory: the result, at most [`RESULTS_BYTES_MAX`], reserved as that of queries until the commit.
 
