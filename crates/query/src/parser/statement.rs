@@ -107,6 +107,9 @@ impl CopyStatement {
         while tokens.last().is_some_and(|last| last.token == Token::SemiColon) {
             tokens.pop();
         }
+        if tokens.iter().any(|token| token.token == Token::SemiColon) {
+            return Err(Error::unsupported("COPY together with other statements in one query text"));
+        }
         depth::check(&tokens)?;
         let Some(file) = take_file(&mut tokens) else { return Ok(None) };
         Ok(Some((CopyStatement::of_tokens(&tokens)?, file)))

@@ -409,7 +409,7 @@ mod tests {
             (TimeWindow::tumbling("at", s(0)), "from 1 microsecond"),
             (TimeWindow::hopping("at", s(0), s(1)), "from 1 microsecond"),
             (TimeWindow::hopping("at", Duration::from_micros(1), s(1)), "1000000 windows"),
-            (TimeWindow::cumulating("at", s(4), s(10)), "no multiple of the step"),
+            (TimeWindow::cumulating("at", s(4), s(10)), "not a multiple of the step"),
             (TimeWindow::cumulating("at", Duration::from_micros(1), s(10)), "windows"),
         ] {
             let error = window.span().unwrap_err();
