@@ -100,10 +100,9 @@ impl Connection {
             [] => without_columns(StatementKind::Setting, "", Executable::Empty),
             [only] => {
                 self.begin_statement(only.sql);
-                self.statement(only, types).await.map_err(|failure| match failure {
-                    Failure::Report(report) => Failure::Report(report.positioned(only.sql, 0, only.sql)),
-                    other @ Failure::End(_) => other,
-                })?
+                self.statement(only, types)
+                    .await
+                    .map_err(|failure| failure.positioned(only.sql, 0, only.sql))?
             }
             _ => {
                 let message = "cannot insert multiple commands into a prepared statement";

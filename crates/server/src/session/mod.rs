@@ -72,6 +72,16 @@ pub(crate) enum Failure {
     End(End),
 }
 
+impl Failure {
+    /// Adds to a report its position in the text of the statements, which has `sql` at byte `start`.
+    pub(crate) fn positioned(self, text: &str, start: usize, sql: &str) -> Failure {
+        match self {
+            Failure::Report(report) => Failure::Report(report.positioned(text, start, sql)),
+            Failure::End(_) => self,
+        }
+    }
+}
+
 impl From<Report> for Failure {
     fn from(report: Report) -> Failure {
         Failure::Report(report)

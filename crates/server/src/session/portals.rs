@@ -97,12 +97,9 @@ impl Connection {
         }
         let started = self.begin_statement(&Arc::clone(&portal.statement).text);
         let kind = portal.statement.kind;
-        let done = self.run_portal(name, &mut portal, rows_max).await.map_err(|failure| match failure {
-            Failure::Report(report) => {
-                let text = &portal.statement.text;
-                Failure::Report(report.positioned(text, 0, text))
-            }
-            other @ Failure::End(_) => other,
+        let done = self.run_portal(name, &mut portal, rows_max).await.map_err(|failure| {
+            let text = &portal.statement.text;
+            failure.positioned(text, 0, text)
         });
         self.count(kind, started, &done);
         done?;

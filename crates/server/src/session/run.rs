@@ -76,12 +76,8 @@ impl Connection {
             let started = self.begin_statement(statement.sql);
             let mut kind = statement.kind;
             let running = Box::pin(self.run_statement(statement, &mut kind));
-            let done = running.await.map_err(|failure| match failure {
-                Failure::Report(report) => {
-                    Failure::Report(report.positioned(text, statement.start, statement.sql))
-                }
-                other @ Failure::End(_) => other,
-            });
+            let done =
+                running.await.map_err(|failure| failure.positioned(text, statement.start, statement.sql));
             self.count(kind, started, &done);
             done?;
         }
