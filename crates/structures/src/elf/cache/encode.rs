@@ -21,7 +21,10 @@ pub(super) fn copy_list<S: ElfStorage + ?Sized>(
     copy.resize(HEADER, 0);
     copy[super::copies::OFFSET] = child;
     if child & MARK != 0 {
-        return copy_mono(storage, at, shape.dimensions() - dimension, copy);
+        return copy_mono(storage, at, (shape, dimension), copy);
+    }
+    if dimension >= shape.dimensions() {
+        return false;
     }
     storage.touch(at, 1);
     let count = storage.word(at) as usize;
@@ -35,7 +38,7 @@ pub(super) fn copy_list<S: ElfStorage + ?Sized>(
     if greatest < least || span > SLOTS_PER_CODE * count {
         copy.extend((codes..children + count).map(|at| storage.word(at)));
         copy[0] = KIND_LIST << KIND_SHIFT | count as u32;
-        return true;
+        return has_children_of(storage, copy);
     }
     // From code 0 on, if that takes no more than codes would: a search for one code knows the place then.
     let least = if (greatest as usize) < SLOTS_PER_CODE * count { 0 } else { least };
@@ -48,15 +51,33 @@ pub(super) fn copy_list<S: ElfStorage + ?Sized>(
     }
     copy[0] = KIND_SLOTS << KIND_SHIFT | slots as u32;
     copy[super::copies::LEAST] = least;
-    true
+    has_children_of(storage, copy)
 }
 
-fn copy_mono<S: ElfStorage + ?Sized>(storage: &S, at: usize, codes: usize, copy: &mut Vec<u32>) -> bool {
+/// Returns true if the children of a copy are places of the array: another word could be taken for a copy, and a search
+/// for it would not end.
+fn has_children_of<S: ElfStorage + ?Sized>(storage: &S, copy: &[u32]) -> bool {
+    copy[children(copy)].iter().all(|child| ((child & !MARK) as usize) < storage.len())
+}
+
+fn copy_mono<S: ElfStorage + ?Sized>(
+    storage: &S,
+    at: usize,
+    (shape, dimension): (&ElfShape, usize),
+    copy: &mut Vec<u32>,
+) -> bool {
+    let codes = shape.dimensions() - dimension;
     storage.touch_mono(at, codes + 1);
     for at in at..storage.len().min(at + COPY_WORDS_MAX - HEADER) {
         let word = storage.mono_word(at);
         copy.push(word);
-        if copy.len() > HEADER + codes && word & MARK != 0 {
+        if copy.len() <= HEADER + codes {
+            continue;
+        }
+        if word & !MARK >= shape.tuples {
+            return false;
+        }
+        if word & MARK != 0 {
             copy[0] = KIND_MONO << KIND_SHIFT | (copy.len() - HEADER) as u32;
             return true;
         }
@@ -77,7 +98,7 @@ pub(super) fn copy_root<S: ElfStorage + ?Sized>(storage: &S, shape: &ElfShape, c
     storage.touch(first, slots);
     copy.extend([KIND_SLOTS << KIND_SHIFT | slots as u32, 0, 0, first as u32]);
     copy.extend((first..first + slots).map(|at| storage.word(at)));
-    true
+    has_children_of(storage, copy)
 }
 
 /// Positions of the children in a copy that was just made.
