@@ -180,8 +180,15 @@ impl Conflicts {
         Conflicts { unique_keys, seen, updates }
     }
 
-    /// Finds the rows that conflict. Writes nothing.
+    /// Finds the rows that conflict, after a check of NOT NULL: also a row that is skipped must be one of the table.
+    /// Writes nothing.
     pub(crate) fn split(&mut self, tx: &Transaction, table: &Arc<Table>, rows: Vec<Row>) -> Result<Split> {
+        for (column, value) in rows.iter().flat_map(|row| table.schema().visible_columns().iter().zip(row)) {
+            if !column.nullable && *value == Value::Null {
+                let (table, column) = (table.name().to_owned(), column.name.clone());
+                return Err(entresol_tables::Error::NotNull { table, column }.into());
+            }
+        }
         let mut met: Vec<Option<Row>> = vec![None; rows.len()];
         let mut found_keys = Vec::with_capacity(self.unique_keys.len());
         for unique_key in &self.unique_keys {
