@@ -448,3 +448,26 @@ fn journal_buffers_count_in_the_budget_while_the_pool_is_open() {
     drop(pool);
     assert_eq!(used(), 0);
 }
+
+#[test]
+fn closing_returns_what_a_burst_made_of_the_journal() {
+    let dir = TempDir::new().unwrap();
+    let pool = Pool::create(dir.path(), &options(Env::real())).unwrap();
+    let journal = |pool: &Pool| pool.stats().journal_bytes;
+    let created = journal(&pool);
+    let words = make_words(&pool);
+    for value in 1..=400 {
+        (0..512).for_each(|word| set(&pool, words.plus(word * 8), value));
+        pool.sync().unwrap();
+    }
+    assert!(journal(&pool) > 4 * created, "{} bytes of {created}", journal(&pool));
+    pool.close().unwrap();
+    drop(pool);
+    for value in 401..=403 {
+        let pool = Pool::open(dir.path(), &options(Env::real())).unwrap();
+        assert_eq!(journal(&pool), created);
+        assert_eq!(pool.word(words.plus(8)).load(Ordering::Relaxed), value - 1);
+        (0..512).for_each(|word| set(&pool, words.plus(word * 8), value));
+        pool.close().unwrap();
+    }
+}

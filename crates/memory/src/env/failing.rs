@@ -193,6 +193,11 @@ impl StorageFile for FailingFile {
         self.file.release(offset, bytes)
     }
 
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.check(FileOperation::Release)?;
+        self.file.shorten(bytes)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.check(FileOperation::Length)?;
         self.file.len()

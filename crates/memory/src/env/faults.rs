@@ -107,6 +107,11 @@ impl StorageFile for FaultyFile {
         self.file.release(offset, bytes)
     }
 
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        self.plan.check(&[Fault::WriteError])?;
+        self.file.shorten(bytes)
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.file.len()
     }

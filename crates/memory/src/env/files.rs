@@ -70,6 +70,12 @@ pub trait StorageFile: Send + Sync {
         let _ = (offset, bytes);
         Ok(())
     }
+    /// Shortens the file to a length, if it is longer; a power failure before the next sync may undo that. Files
+    /// without support stay as they are.
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        let _ = bytes;
+        Ok(())
+    }
     /// Length of the file in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Returns true if the file has no bytes.
@@ -293,6 +299,10 @@ impl StorageFile for RealFile {
             e if matches!(e.raw_os_error(), Some(libc::EOPNOTSUPP | libc::ENOSYS)) => Ok(()),
             e => Err(e),
         }
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        if self.len()? > bytes { self.file.set_len(bytes) } else { Ok(()) }
     }
 
     fn len(&self) -> io::Result<u64> {

@@ -55,6 +55,13 @@ pub enum FileEvent {
         /// Length in bytes.
         bytes: u64,
     },
+    /// Shortening of a file.
+    Shortened {
+        /// The file.
+        file: usize,
+        /// Length afterwards.
+        end: u64,
+    },
     /// Sync: all earlier writes to the file are durable.
     Synced {
         /// The file.
@@ -122,13 +129,18 @@ impl Content {
         Ok(())
     }
 
+    fn shorten(&mut self, end: usize) -> io::Result<()> {
+        if end < self.bytes.len() {
+            self.bytes.truncate(end);
+            return self.mapped.get().map_or(Ok(()), |file| file.set_len(end as u64));
+        }
+        Ok(())
+    }
+
     /// Makes the content equal to an image, touching only pages that differ.
     fn become_like(&mut self, image: &[u8]) -> io::Result<()> {
         const PAGE_BYTES: usize = 4096;
-        if self.bytes.len() > image.len() {
-            self.bytes.truncate(image.len());
-            self.mapped.get().map_or(Ok(()), |file| file.set_len(image.len() as u64))?;
-        }
+        self.shorten(image.len())?;
         self.lengthen(image.len())?;
         let mapped = self.mapped.get();
         let pages = self.bytes.chunks_mut(PAGE_BYTES).zip(image.chunks(PAGE_BYTES));
@@ -323,6 +335,13 @@ impl StorageFile for SimulatedFile {
         let end = content.bytes.len().min((offset + bytes) as usize);
         content.zero((offset as usize).min(end)..end)?;
         push(state, || FileEvent::Released { file: self.file, offset, bytes });
+        Ok(())
+    }
+
+    fn shorten(&self, bytes: u64) -> io::Result<()> {
+        let state = &mut *self.files.state.lock();
+        state.files[self.file].shorten(bytes as usize)?;
+        push(state, || FileEvent::Shortened { file: self.file, end: bytes });
         Ok(())
     }
 

@@ -22,8 +22,16 @@ const BLOCK_BYTES: usize = 4096;
 /// Part of a change that survives or not.
 #[derive(Debug, Clone)]
 enum Unit {
+    /// Growth to a length.
     Length(usize),
-    Sector { at: usize, bytes: Arc<[u8]>, from: usize, to: usize },
+    /// Shortening to a length.
+    End(usize),
+    Sector {
+        at: usize,
+        bytes: Arc<[u8]>,
+        from: usize,
+        to: usize,
+    },
     Zeros(Range<usize>),
 }
 
@@ -121,6 +129,16 @@ impl SimulatedMedium {
                 let first = self.units;
                 self.units += 1 << 20;
                 return self.file(*file).release(*offset as usize, (offset + bytes) as usize, first);
+            }
+            FileEvent::Shortened { file, end } => {
+                self.units += 1 << 20;
+                let unit = self.units;
+                let (file, end) = (self.file(*file), *end as usize);
+                if end >= file.current.len() {
+                    return false;
+                }
+                file.current.truncate(end);
+                file.pending.push((unit, Unit::End(end)));
             }
             FileEvent::Synced { file } => self.file(*file).sync(),
             FileEvent::Renamed { from, to } => {
@@ -319,7 +337,7 @@ impl MediumFile {
 impl Unit {
     fn start(&self) -> usize {
         match self {
-            Unit::Length(_) => 0,
+            Unit::Length(_) | Unit::End(_) => 0,
             Unit::Sector { at, .. } => *at,
             Unit::Zeros(range) => range.start,
         }
@@ -330,6 +348,7 @@ impl Unit {
         match self {
             Unit::Length(length) if *length > content.len() => content.resize(*length, 0),
             Unit::Length(_) => {}
+            Unit::End(length) => content.truncate(*length),
             Unit::Zeros(range) => {
                 // Bytes behind the end of a file whose growth was lost are absent.
                 let end = range.end.min(content.len());
@@ -422,6 +441,30 @@ mod tests {
         assert_eq!(blocks(&medium), BTreeSet::from(expected));
         medium.apply(&FileEvent::Synced { file: 0 });
         assert_eq!(blocks(&medium), BTreeSet::from([vec![0, 0, 1]]));
+    }
+
+    #[test]
+    fn a_file_that_was_shortened_is_as_long_as_before_until_a_sync() {
+        let files = SimulatedFiles::new();
+        files.record();
+        let file = files.open(Path::new("file"), OpenMode::Create).unwrap();
+        file.write_at(&[1; 1024], 0).unwrap();
+        file.sync_data().unwrap();
+        files.sync_directory(Path::new("")).unwrap();
+        file.shorten(512).unwrap();
+        file.shorten(700).unwrap();
+        assert_eq!(file.len().unwrap(), 512);
+        file.write_at(&[2; 512], 512).unwrap();
+        let mut medium = SimulatedMedium::default();
+        for event in files.take_record() {
+            medium.apply(&event);
+        }
+        let lengths = |medium: &SimulatedMedium| -> BTreeSet<(usize, u8)> {
+            contents(medium, false).iter().map(|content| (content.len(), *content.last().unwrap())).collect()
+        };
+        assert_eq!(lengths(&medium), BTreeSet::from([(512, 1), (1024, 1), (1024, 2)]));
+        medium.apply(&FileEvent::Synced { file: 0 });
+        assert_eq!(lengths(&medium), BTreeSet::from([(1024, 2)]));
     }
 
     #[test]

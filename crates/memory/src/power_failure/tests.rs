@@ -122,7 +122,16 @@ impl Scenario for Commits {
         // More slots than were preallocated, then a checkpoint that frees them.
         (27..=60).try_for_each(|number| self.commit(run, &pool, number))?;
         pool.checkpoint()?;
-        (61..=64).try_for_each(|number| self.commit(run, &pool, number))
+        (61..=64).try_for_each(|number| self.commit(run, &pool, number))?;
+        // Closing gives slots back, and their numbers come again.
+        let bytes = |pool: &Pool| pool.stats().journal_bytes;
+        let before = bytes(&pool);
+        pool.close()?;
+        drop(pool);
+        let pool = Pool::open(run.directory(), run.options())?;
+        assert!(bytes(&pool) < before, "{} of {before} bytes are left", bytes(&pool));
+        self.commit_together(run, &pool, 65..=67)?;
+        (68..=100).try_for_each(|number| self.commit(run, &pool, number))
     }
 
     fn verify(&self, pool: &Arc<Pool>) -> std::result::Result<u64, String> {

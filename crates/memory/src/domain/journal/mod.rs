@@ -196,6 +196,8 @@ struct JournalState {
     appender: Appender,
     writer: Mutex<Writer>,
     supply: Arc<SlotSupply>,
+    /// Slots that stay when the journal is closed.
+    slots_kept: usize,
     /// Lock of a sync of the journal file. Taken after `writer` where both are held.
     syncing: Mutex<()>,
     rounds: Rounds,
@@ -375,6 +377,7 @@ impl Journal {
             appender: Appender::new(payload_bytes, end_lsn),
             replay_from: AtomicPosition::new(log.header.replay_lsn),
             supply: log.open_supply(),
+            slots_kept: parts.options.preallocated_slots.max(1),
             writer: Mutex::new(Writer { log }),
             syncing: Mutex::new(()),
             rounds: Rounds::default(),
@@ -523,7 +526,11 @@ impl Journal {
             let mut writer = shared.writer.lock();
             let _alone = shared.syncing.lock();
             writer.log.mark_closed().map_err(|error| shared.fail(error))
-        })
+        })?;
+        if let Err(error) = shared.supply.return_slots(shared.slots_kept) {
+            tracing::warn!(%error, "the journal keeps the space of its slots");
+        }
+        Ok(())
     }
 
     /// Copies the journal, its pool file and the checksums; see [`copy`].

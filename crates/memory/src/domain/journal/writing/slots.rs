@@ -5,6 +5,9 @@
 //! merely allocated cost a commit of the file system's own journal at each first write; measured, such a sync
 //! takes 10 to 20 times as long.
 //!
+//! Once the journal is marked closed, slots beyond those that it is created with go back to the file system: none holds
+//! anything that is needed. A crash before the file is shortened leaves it as long as it was.
+//!
 //! A crash during the preparation leaves the file longer by a part of a slot, or by a slot of zeros; the next
 //! open finds both by the file's length, and uses the slot or prepares it again.
 
@@ -67,6 +70,20 @@ impl SlotSupply {
             let slot = self.make(&mut count)?;
             self.ready.lock().push(slot);
         }
+        Ok(())
+    }
+
+    /// Shortens the file to its first slots, of which none is in use, or will be before the next open.
+    pub(crate) fn return_slots(&self, kept: usize) -> Result<()> {
+        let mut count = self.count.lock();
+        if *count <= kept {
+            return Ok(());
+        }
+        let failed = |e: &std::io::Error| Error::io("shorten", &self.path, e);
+        let end = self.slots_start + kept as u64 * self.slot_bytes;
+        self.file.shorten(end).and_then(|()| self.file.sync_data()).map_err(|e| failed(&e))?;
+        *count = kept;
+        self.ready.lock().retain(|slot| *slot < kept);
         Ok(())
     }
 
