@@ -471,3 +471,67 @@ fn views_of_clustered_tables_go_with_them_through_merges_and_layouts() {
     }
     assert_eq!(rows(&mut session, "SELECT n, price FROM by_kind WHERE kind = 263"), ["40 48.00"]);
 }
+
+#[test]
+fn explaining_a_view_says_how_it_follows_its_tables() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute(TABLES).unwrap();
+    make_views(&mut session);
+    session.execute("ALTER TABLE reading SET (changes = '1 hour')").unwrap();
+    session
+        .execute(
+            "CREATE MATERIALIZED VIEW later WITH (refresh = 'deferred', refresh_interval = '1 hour') AS
+             SELECT meter, max(kw) AS kw FROM reading GROUP BY meter",
+        )
+        .unwrap();
+    session.execute("ALTER TOPOLOGY later PAUSE").unwrap();
+    let mut lines = |view: &str| -> Vec<String> {
+        let batches =
+            session.query(&format!("EXPLAIN {view}")).unwrap_or_else(|error| panic!("{view}: {error}"));
+        let texts = batches.iter().flat_map(|batch| {
+            (0..batch.num_rows()).map(|row| array_value_to_string(batch.column(0), row).unwrap())
+        });
+        texts.collect()
+    };
+    let in_commits = "maintained in the commits that change what it reads";
+    assert_eq!(
+        lines("MATERIALIZED VIEW total")[..2],
+        [
+            format!("Materialized view total, {in_commits}"),
+            "  changes of reading: added to the counts and sums of their groups, without the query"
+                .to_owned(),
+        ]
+    );
+    let by_key = lines("MATERIALIZED VIEW by_feeder");
+    assert_eq!(by_key[1], "  changes of reading: the query for their values of feeder");
+    assert!(by_key[2].starts_with("  query: SELECT feeder, count(*)"), "{by_key:?}");
+    assert_eq!(lines("MATERIALIZED VIEW \"top\"")[1], "  changes of reading: the entire query");
+    let joined = lines("MATERIALIZED VIEW in_towns");
+    assert!(
+        joined.contains(&"  changes of several of them in a transaction: the entire query".to_owned()),
+        "{joined:?}"
+    );
+    let stored = lines("ANALYZE MATERIALIZED VIEW sums");
+    assert!(stored.iter().any(|line| line.starts_with("  table sums_state: ")), "{stored:?}");
+    let later = lines("MATERIALIZED VIEW later");
+    assert!(
+        later[0].starts_with("Materialized view later, refreshed behind the commits every 3600 s, ")
+            && later[0].ends_with(", paused"),
+        "{later:?}"
+    );
+    for (wrong, message) in [
+        ("EXPLAIN MATERIALIZED VIEW reading", "\"reading\" is not a materialized view"),
+        ("EXPLAIN MATERIALIZED VIEW nothing", "materialized view \"nothing\" does not exist"),
+        ("EXPLAIN MATERIALIZED VIEW total WITH", "syntax error"),
+    ] {
+        let error = session.execute(wrong).unwrap_err().to_string();
+        assert!(error.contains(message), "{wrong}: {error}");
+    }
+    // It is no definition: it runs in a block, and on a connection that may only read.
+    session.execute("BEGIN READ ONLY").unwrap();
+    assert!(!session.query("EXPLAIN MATERIALIZED VIEW total").unwrap().is_empty());
+    let error = session.execute("EXPLAIN TOPOLOGY nothing").unwrap_err().to_string();
+    assert!(error.contains("topology \"nothing\" does not exist"), "{error}");
+    session.execute("ROLLBACK").unwrap();
+}

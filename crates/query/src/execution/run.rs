@@ -13,6 +13,7 @@ use crate::execution::authorization::{authorize, authorize_point, authorize_quer
 use crate::execution::search_path;
 use crate::execution::session::Session;
 use crate::execution::set;
+use crate::materialized::explaining as view_explaining;
 use crate::materialized::statements as materialized;
 use crate::parser::command::Command;
 use crate::parser::merge::MergeStatement;
@@ -30,6 +31,7 @@ use crate::session::block_rows::BlockRows;
 use crate::session::commit::{commit, commit_after};
 use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
+use crate::streaming::explaining as topology_explaining;
 use crate::streaming::statements as streaming;
 use crate::streaming::{altered_tables, dependents, stream_views, view_topologies};
 use datafusion::arrow::datatypes::SchemaRef;
@@ -259,6 +261,11 @@ impl Session {
             command if command.is_definition() => {
                 Err(Error::unsupported("CREATE, ALTER and DROP inside a transaction"))
             }
+            // EXPLAIN, as they are no definitions.
+            Command::Streaming(statement) => {
+                streaming::run(&self.core, statement).await.map(StatementResult::stream)
+            }
+            Command::Materialized(statement) => self.maintain(statement).await.map(StatementResult::stream),
             command => self.run_in(&transaction, command).await,
         };
         match result {
@@ -349,7 +356,16 @@ impl Session {
                 }
             }
             MaterializedStatement::Refresh(name) => materialized::refresh(&self.core, name).await,
+            MaterializedStatement::Explain { name, analyze } => self.explain_view(name, *analyze).await,
         }
+    }
+
+    /// Explains a materialized view: one over streams as its topology.
+    async fn explain_view(&self, name: &str, analyze: bool) -> Result<StatementResult> {
+        if self.core.options.topologies.is_view(name) {
+            return topology_explaining::explain(&self.core, name, analyze).await;
+        }
+        view_explaining::explain(&self.core, name, analyze)
     }
 
     /// Refuses a statement that writes outside of a block, if transactions are READ ONLY by default; `verb` is

@@ -50,7 +50,7 @@ pub(crate) fn check(variables: &SessionVariables, command: &Command) -> Result<(
                 check_found(create.query.as_ref())
             }),
             MaterializedStatement::Drop { names, .. } => names.iter().try_for_each(check_name),
-            MaterializedStatement::Refresh(_) => Ok(()),
+            MaterializedStatement::Refresh(_) | MaterializedStatement::Explain { .. } => Ok(()),
         },
         Command::Insert(insert) => check_found(insert.as_ref()),
         Command::Update(update) => check_found(update.as_ref()),

@@ -178,6 +178,18 @@ fn position(catalog: &Catalog, transaction: &Transaction, name: &str) -> Result<
     }
 }
 
+/// Refresh of a view behind the commits, in words; none if it is maintained in them.
+pub(super) fn described(catalog: &Catalog, name: &str) -> Result<Option<String>> {
+    let Some(refresh) = position(catalog, &*catalog.begin()?, name)? else { return Ok(None) };
+    let interval = refresh.interval.as_secs_f64();
+    let paused = if refresh.is_paused { ", paused" } else { "" };
+    let of = match refresh.as_of {
+        Timestamp::START => "no snapshot yet".to_owned(),
+        as_of => format!("the snapshot of commit {}", as_of.bigint()),
+    };
+    Ok(Some(format!("refreshed behind the commits every {interval} s, {of}{paused}")))
+}
+
 /// Tells whether a view is refreshed behind the commits.
 pub(crate) fn is_deferred(catalog: &Catalog, name: &str) -> Result<bool> {
     Ok(position(catalog, &*catalog.begin()?, name)?.is_some())

@@ -25,6 +25,7 @@
 //! refreshes those behind the commits.
 
 pub(crate) mod deferred;
+pub(crate) mod explaining;
 pub(crate) mod incremental;
 pub(crate) mod keys;
 pub(crate) mod maintenance;

@@ -172,7 +172,9 @@ impl Command {
             }
             Command::Query(statement) => kind_of_query(statement),
             Command::ExplainWrite { .. } => StatementKind::Explain,
-            Command::Streaming(_) if !self.is_definition() => StatementKind::Explain,
+            Command::Streaming(_) | Command::Materialized(_) if !self.is_definition() => {
+                StatementKind::Explain
+            }
             Command::Show(_) | Command::ShowAll => StatementKind::Show,
             Command::Copy(_) => StatementKind::Copy,
             Command::Declare { .. } | Command::Motion(_) | Command::Close(_) => StatementKind::Cursor,
@@ -233,14 +235,13 @@ impl Command {
     pub(crate) fn is_definition(&self) -> bool {
         matches!(
             self,
-            Command::CreateTable(_)
-                | Command::DropTable { .. }
-                | Command::Define(_)
-                | Command::Sequence(_)
-                | Command::Materialized(_)
+            Command::CreateTable(_) | Command::DropTable { .. } | Command::Define(_) | Command::Sequence(_)
         ) || matches!(
             self,
             Command::Streaming(statement) if !matches!(**statement, StreamingStatement::Explain { .. })
+        ) || matches!(
+            self,
+            Command::Materialized(statement) if !matches!(**statement, MaterializedStatement::Explain { .. })
         )
     }
 

@@ -1,12 +1,14 @@
-//! DESCRIBE of what is no relation: a source or stream, with its columns; a topology or sink, with its operators.
+//! DESCRIBE: the columns of a table, view, source or stream; the operators of a topology or sink.
 
 use crate::error::Result;
-use crate::parser::names::identifier;
+use crate::parser::names::{self, identifier};
 use crate::parser::statement::{created_source, statement_of};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
 use datafusion::sql::parser::Statement as DFStatement;
-use datafusion::sql::sqlparser::ast::{ColumnDef, ColumnOption, ObjectNamePart, Statement, Value as Literal};
+use datafusion::sql::sqlparser::ast::{
+    ColumnDef, ColumnOption, Ident, ObjectNamePart, Statement, Value as Literal,
+};
 use entresol_tables::{Catalog, Value};
 
 /// Returns true for DESCRIBE.
@@ -14,15 +16,18 @@ pub(crate) fn is_description(statement: &DFStatement) -> bool {
     matches!(statement, DFStatement::Statement(inner) if matches!(**inner, Statement::ExplainTable { .. }))
 }
 
-/// Replaces DESCRIBE of a source, stream, topology or sink by a query. A relation of the name comes first.
+/// Replaces DESCRIBE of a table, view, source, stream, topology or sink by a query. A relation of the name comes first.
 pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<()> {
     let DFStatement::Statement(inner) = &*statement else { return Ok(()) };
     let Statement::ExplainTable { table_name, .. } = inner.as_ref() else { return Ok(()) };
-    let [ObjectNamePart::Identifier(ident)] = table_name.0.as_slice() else { return Ok(()) };
-    let name = identifier(ident);
-    if catalog.relation_kind(&name).is_some() {
+    if let Ok(name) = names::table_name(table_name)
+        && catalog.relation_kind(&name).is_some()
+    {
+        *statement = statement_of(tokenize(&columns_of(&name), BEGINNING)?)?;
         return Ok(());
     }
+    let [ObjectNamePart::Identifier(ident)] = table_name.0.as_slice() else { return Ok(()) };
+    let name = identifier(ident);
     let quoted = Literal::SingleQuotedString(name.clone());
     let source = match stored(catalog, STREAMS_TABLE, &name, 2)? {
         // With the columns that it gives it reads as a source.
@@ -43,6 +48,17 @@ pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<
     };
     *statement = statement_of(tokenize(&query, BEGINNING)?)?;
     Ok(())
+}
+
+/// Query of the columns of a relation, with their types as SQL has them.
+fn columns_of(name: &str) -> String {
+    let relation = Literal::SingleQuotedString(Ident::with_quote('"', name).to_string());
+    format!(
+        "SELECT a.attname AS column_name, pg_catalog.format_type(a.atttypid, a.atttypmod) AS data_type,
+             CASE WHEN a.attnotnull THEN 'NO' ELSE 'YES' END AS is_nullable
+         FROM pg_catalog.pg_attribute a
+         WHERE a.attrelid = {relation}::regclass AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"
+    )
 }
 
 /// Row of a column, as a list of literals.

@@ -4,6 +4,7 @@
 //! CREATE MATERIALIZED VIEW [IF NOT EXISTS] name [(columns)] [WITH (option = value, ...)] AS query [EMIT ...] [LATE ROWS ...]
 //! DROP MATERIALIZED VIEW [IF EXISTS] name, ...                           sqlparser's
 //! REFRESH MATERIALIZED VIEW name
+//! EXPLAIN [ANALYZE] MATERIALIZED VIEW name
 //! ```
 //!
 //! A query may be over tables, or over streams: the names in its FROM decide, when the statement runs. So it is parsed as
@@ -27,8 +28,17 @@ const OPTIONS_OF_VIEWS: [&str; 4] = ["changes", "history", "refresh", "refresh_i
 #[derive(Debug, Clone)]
 pub(crate) enum MaterializedStatement {
     Create(Box<CreateMaterialized>),
-    Drop { if_exists: bool, names: Vec<ObjectName>, cascade: bool },
+    Drop {
+        if_exists: bool,
+        names: Vec<ObjectName>,
+        cascade: bool,
+    },
     Refresh(String),
+    /// Way of its maintenance; ANALYZE shows what is stored.
+    Explain {
+        name: String,
+        analyze: bool,
+    },
 }
 
 /// CREATE MATERIALIZED VIEW.
@@ -56,6 +66,7 @@ impl MaterializedStatement {
             MaterializedStatement::Create(_) => "CREATE MATERIALIZED VIEW",
             MaterializedStatement::Drop { .. } => "DROP MATERIALIZED VIEW",
             MaterializedStatement::Refresh(_) => "REFRESH MATERIALIZED VIEW",
+            MaterializedStatement::Explain { .. } => "EXPLAIN",
         }
     }
 
@@ -75,6 +86,25 @@ impl MaterializedStatement {
             ))),
         }
     }
+}
+
+/// Tells whether tokens begin with EXPLAIN [ANALYZE] MATERIALIZED VIEW.
+pub(crate) fn is_explanation(tokens: &[TokenWithSpan]) -> bool {
+    let is = |at: usize, word: &str| tokens.get(at).is_some_and(|token| is_word(&token.token, word));
+    let kind = if is(1, "analyze") { 2 } else { 1 };
+    is(0, "explain") && is(kind, "materialized") && is(kind + 1, "view")
+}
+
+/// Parses the words of a statement for which [`is_explanation`] is true.
+pub(crate) fn explanation(words: &[&Token]) -> Result<MaterializedStatement> {
+    let mut words = Words(words);
+    words.expect("explain")?;
+    let analyze = words.word("analyze");
+    words.expect("materialized")?;
+    words.expect("view")?;
+    let name = table_name(&ObjectName::from(words.name()?))?;
+    words.end()?;
+    Ok(MaterializedStatement::Explain { name, analyze })
 }
 
 /// Tells whether tokens begin with CREATE [OR REPLACE] MATERIALIZED VIEW.

@@ -56,6 +56,9 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "create" | "alter" | "drop" | "explain" if streaming::is_streaming(tokens) => {
             Command::Streaming(Box::new(streaming::parse(tokens)?))
         }
+        "explain" if materialized::is_explanation(tokens) => {
+            Command::Materialized(Box::new(materialized::explanation(&words())?))
+        }
         "create" | "alter" if sequence::is_sequence(tokens) => {
             Command::Sequence(Box::new(sequence::parse(&words())?))
         }
