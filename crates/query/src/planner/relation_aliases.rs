@@ -18,12 +18,17 @@ use std::ops::ControlFlow;
 
 /// Renames aliases that are names of columns.
 pub(crate) fn rename(catalog: &Catalog, statement: &mut DFStatement) {
-    let mut found =
-        Names { catalog, aliases: BTreeSet::new(), columns: BTreeSet::new(), has_subquery: false };
+    let mut found = Names::default();
     let Some(tree) = inner(statement) else { return };
     let _ = walk(tree, &mut found);
+    if !found.has_subquery || found.aliases.is_empty() {
+        return;
+    }
+    for table in found.tables.iter().filter_map(|name| catalog.table(name).ok()) {
+        found.columns.extend(table.schema().visible_columns().iter().map(|column| column.name.clone()));
+    }
     let renamed: BTreeSet<String> = found.aliases.intersection(&found.columns).cloned().collect();
-    if !found.has_subquery || renamed.is_empty() {
+    if renamed.is_empty() {
         return;
     }
     if let Some(tree) = inner_mut(statement) {
@@ -32,16 +37,17 @@ pub(crate) fn rename(catalog: &Catalog, statement: &mut DFStatement) {
 }
 
 /// Names in a statement.
-struct Names<'c> {
-    catalog: &'c Catalog,
+#[derive(Default)]
+struct Names {
     aliases: BTreeSet<String>,
+    tables: BTreeSet<String>,
     /// Of its tables, and those that it gives to results.
     columns: BTreeSet<String>,
     /// True if an expression has a subquery.
     has_subquery: bool,
 }
 
-impl Visitor for Names<'_> {
+impl Visitor for Names {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
@@ -53,9 +59,8 @@ impl Visitor for Names<'_> {
         }
         if let TableFactor::Table { name, .. } = factor
             && let Ok(name) = table_name(name)
-            && let Ok(table) = self.catalog.table(&name)
         {
-            self.columns.extend(table.schema().visible_columns().iter().map(|column| column.name.clone()));
+            self.tables.insert(name);
         }
         ControlFlow::Continue(())
     }
