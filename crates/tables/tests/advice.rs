@@ -116,9 +116,7 @@ fn index(name: &str, columns: &[usize], unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     }
 }
 

@@ -33,9 +33,7 @@ fn index(name: &str, columns: Vec<usize>, unique: bool) -> IndexDefinition {
         unique,
         constraint: unique,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     }
 }
 

@@ -31,9 +31,7 @@ fn definition(changes: Option<Retention>) -> TableDefinition {
         unique: false,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     });
     definition.changes = changes;
     definition

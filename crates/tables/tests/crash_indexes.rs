@@ -24,9 +24,7 @@ fn index(name: &str, column: usize, unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     }
 }
 

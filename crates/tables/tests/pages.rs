@@ -240,17 +240,7 @@ fn indexes_find_rows_in_pages_and_logs_of_changes_are_refused() {
         Ok::<(), Error>(())
     });
     assert!(error.unwrap_err().to_string().contains("logs no changes"));
-    let index = IndexDefinition {
-        name: "by_count".into(),
-        columns: vec![2],
-        unique: false,
-        constraint: false,
-        primary: false,
-        node_bytes: None,
-        hashed: false,
-        structure: IndexStructure::default(),
-    };
-    catalog.create_index("open", index).unwrap();
+    catalog.create_index("open", IndexDefinition::plain("by_count", vec![2])).unwrap();
     let table = catalog.table("open").unwrap();
     let batch = batch_of(&table, &[row(&mut random, 0, 1)]);
     assert!(table.encode_known_upsert(&batch).unwrap().is_none(), "entries of old rows have to be read");

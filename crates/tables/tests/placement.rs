@@ -30,9 +30,7 @@ fn index(name: &str, unique: bool) -> IndexDefinition {
         unique,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     }
 }
 

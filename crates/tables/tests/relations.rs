@@ -61,9 +61,7 @@ fn relations_share_one_space_of_names() {
         unique: false,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     };
     with_index.indexes.push(index.clone());
     catalog.create_table_with("t", with_index, TableOptions::default(), vec![sequence("s", 0)]).unwrap();

@@ -9,7 +9,7 @@ use entresol_memory::{DomainChoice, Durability, Env, JournalOptions, Pool, PoolO
 use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Direction, Error, IndexDefinition, Retention, Row, ScanRange, Schema,
-    TableDefinition, TableLayout, TableOptions, Value, check,
+    TableDefinition, TableLayout, TableOptions, UniqueKey, Value, check,
 };
 use entresol_transactions::{Cancellation, ContextOptions, Protocol, StateContext, Timestamp};
 use std::collections::BTreeMap;
@@ -48,9 +48,7 @@ fn definition(structure: IndexStructure) -> TableDefinition {
         unique: true,
         constraint: false,
         primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     }];
     TableDefinition { structure, indexes, ..plain }
 }
@@ -492,4 +490,57 @@ fn a_chosen_structure_and_its_reason_are_there_after_a_restart() {
         (table.definition().structure, table.state().structure()),
         (choice.structure, choice.structure)
     );
+}
+
+#[test]
+fn an_index_keeps_its_chosen_structure_and_hot_entries_over_a_restart() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let catalog = open(directory.path());
+    let columns = [("id", DataType::BigInt), ("serial", DataType::Int), ("name", DataType::Varchar)];
+    let table = catalog.create_table_as("t", chosen_for(&columns, &["id"]), TableOptions::default()).unwrap();
+    let row = |id: i64| vec![Value::BigInt(id), Value::Int(id as i32 * 3), Value::from("x")];
+    let tx = catalog.begin().unwrap();
+    table.insert_many(&tx, &(0..700).map(row).collect::<Vec<_>>()).unwrap();
+    tx.commit(Durability::None).unwrap();
+    let mut by_serial = IndexDefinition { unique: true, ..IndexDefinition::plain("by_serial", vec![1]) };
+    let choice = catalog.choose_index_structure(&table, &by_serial).unwrap();
+    assert!(choice.why.ends_with(" rows, keys of 16 bytes"), "{choice:?}");
+    (by_serial.structure, by_serial.structure_reason) = (choice.structure, Some(choice.why));
+    let create = |definition: &IndexDefinition, hot_bytes| {
+        catalog.create_index_for(&Cancellation::default(), "t", definition.clone(), hot_bytes)
+    };
+    let too_few = create(&by_serial, Some(1)).unwrap_err().to_string();
+    assert!(too_few.contains("index by_serial: 1 bytes for hot entries: they need at least"), "{too_few}");
+    let by_name = IndexDefinition { unique: true, ..IndexDefinition::plain("by_name", vec![2]) };
+    let too_long = create(&by_name, Some(HOT_BYTES)).unwrap_err().to_string();
+    assert!(too_long.contains("entries of up to 16 bytes"), "{too_long}");
+    create(&by_serial, Some(HOT_BYTES)).unwrap();
+    drop((tx, table, catalog));
+    let catalog = open(directory.path());
+    let table = catalog.table("t").unwrap();
+    let index = &table.indexes()[0];
+    assert_eq!((index.definition(), index.hot_bytes()), (&by_serial, HOT_BYTES));
+    let unique_key = UniqueKey::Index(Arc::clone(index));
+    // Twice: the second time hot entries may answer. Then they follow a change.
+    for _ in 0..2 {
+        let tx = catalog.begin().unwrap();
+        let rows: Vec<Row> = (0..1_000).map(row).collect();
+        let keys = table.unique_keys(&unique_key, &rows).unwrap();
+        let found = table.rows_with_unique_keys(&tx, &unique_key, &keys).unwrap();
+        for (id, found) in found.iter().enumerate() {
+            assert_eq!(found.as_ref(), (id < 700).then(|| &rows[id]), "{id}");
+        }
+    }
+    let tx = catalog.begin().unwrap();
+    table.update(&tx, &[Value::BigInt(5)], &[Value::BigInt(5), Value::Int(1), Value::from("x")]).unwrap();
+    tx.commit(Durability::None).unwrap();
+    let tx = catalog.begin().unwrap();
+    let wanted = [row(5), vec![Value::Null, Value::Int(1), Value::Null]];
+    let keys = table.unique_keys(&unique_key, &wanted).unwrap();
+    let found = table.rows_with_unique_keys(&tx, &unique_key, &keys).unwrap();
+    assert_eq!(found[0], None);
+    assert_eq!(found[1].as_ref().map(|row| &row[0]), Some(&Value::BigInt(5)));
+    drop(tx);
+    let report = check(&catalog, |_| {}).unwrap();
+    assert!(report.problems.is_empty(), "{report:?}");
 }

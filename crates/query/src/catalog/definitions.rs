@@ -5,20 +5,14 @@ use super::view::IndexView;
 use crate::parser::stored_expressions::stored_expression;
 use crate::schema_names::SCHEMA;
 use datafusion::sql::sqlparser::ast::Expr;
-use entresol_structures::IndexStructure;
 use entresol_tables::{DimensionOrder, ElfCaching, Table};
 
 /// CREATE INDEX statement of an index.
 pub(crate) fn index(index: &IndexView<'_>) -> String {
     let unique = if index.unique { "UNIQUE " } else { "" };
-    let method = match index.structure {
-        _ if index.elf.is_some() => "elf",
-        _ if index.hashed => "hash",
-        structure if structure == IndexStructure::default() => "btree",
-        structure => structure.name(),
-    };
-    let sized = index.node_bytes.map_or_else(String::new, |bytes| format!(" WITH (node_bytes='{bytes}')"));
-    let parameters = index.elf.map_or(sized, elf_parameters);
+    let method = index.method();
+    let parameters = parameters_of(index);
+    let parameters = if parameters.is_empty() { parameters } else { format!(" WITH ({parameters})") };
     format!(
         "CREATE {unique}INDEX {} ON {SCHEMA}.{} USING {method} ({}){parameters}",
         quoted(&index.name),
@@ -27,15 +21,26 @@ pub(crate) fn index(index: &IndexView<'_>) -> String {
     )
 }
 
-/// Parameters of an Elf, but for those with their defaults.
-fn elf_parameters((order, caching): (DimensionOrder, ElfCaching)) -> String {
+/// Parameters of an index, but for those with their defaults.
+fn parameters_of(index: &IndexView<'_>) -> String {
+    let parameters = match index.elf {
+        Some(elf) => elf_parameters(elf),
+        None => {
+            let node_bytes = index.node_bytes.map(|bytes| ("node_bytes", bytes.to_string()));
+            let hot_bytes = (index.hot_bytes > 0).then(|| ("hot_bytes", index.hot_bytes.to_string()));
+            node_bytes.into_iter().chain(hot_bytes).collect()
+        }
+    };
+    let parameters = parameters.iter().map(|(name, value)| format!("{name}='{value}'"));
+    parameters.collect::<Vec<_>>().join(", ")
+}
+
+fn elf_parameters((order, caching): (DimensionOrder, ElfCaching)) -> Vec<(&'static str, String)> {
     let mut parameters = caching.parameters();
     if order == DimensionOrder::Auto {
         parameters.insert(0, ("dimension_order", order.name().to_owned()));
     }
-    let parameters: Vec<String> =
-        parameters.iter().map(|(name, value)| format!("{name}='{value}'")).collect();
-    if parameters.is_empty() { String::new() } else { format!(" WITH ({})", parameters.join(", ")) }
+    parameters
 }
 
 /// Text behind ADD CONSTRAINT name; a condition has parentheses of its own besides, unless it is `pretty`.

@@ -89,6 +89,10 @@ pub(crate) struct IndexView<'v> {
     pub(crate) elf: Option<(DimensionOrder, ElfCaching)>,
     /// Structure of its state.
     pub(crate) structure: IndexStructure,
+    /// Reason of the structure, if it was chosen for the index.
+    pub(crate) structure_reason: Option<&'v str>,
+    /// Bytes of DRAM for its hot entries; 0: it has none.
+    pub(crate) hot_bytes: u64,
     /// Bytes of its nodes, if they are not those that the structure takes.
     pub(crate) node_bytes: Option<u16>,
     /// True if its entries have hash codes.
@@ -96,6 +100,16 @@ pub(crate) struct IndexView<'v> {
 }
 
 impl IndexView<'_> {
+    /// Name of its access method.
+    pub(crate) fn method(&self) -> &'static str {
+        match self.structure {
+            _ if self.elf.is_some() => "elf",
+            _ if self.hashed => "hash",
+            structure if structure == IndexStructure::default() => "btree",
+            structure => structure.name(),
+        }
+    }
+
     /// Its columns.
     pub(crate) fn column(&self, at: usize) -> Option<&Column> {
         self.columns.get(at).map(|&column| &self.table.schema().columns()[column])
@@ -118,6 +132,8 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
             valid: true,
             elf: None,
             structure: IndexStructure::default(),
+            structure_reason: None,
+            hot_bytes: 0,
             node_bytes: None,
             hashed: false,
         });
@@ -132,7 +148,7 @@ pub(crate) fn indexes_of(table: &Table) -> Vec<IndexView<'_>> {
     all
 }
 
-fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
+fn secondary<'v>(table: &'v Table, index: &'v Index) -> IndexView<'v> {
     let definition = index.definition();
     let state = index.state_id();
     IndexView {
@@ -146,6 +162,8 @@ fn secondary<'v>(table: &'v Table, index: &Arc<Index>) -> IndexView<'v> {
         valid: index.damage().is_none(),
         elf: None,
         structure: definition.structure,
+        structure_reason: definition.structure_reason.as_deref(),
+        hot_bytes: index.hot_bytes(),
         node_bytes: definition.node_bytes,
         hashed: definition.hashed,
     }
@@ -163,6 +181,8 @@ fn of_row_groups<'v>(table: &'v Table, row_groups: StateId, elf: &ElfDefinition)
         valid: true,
         elf: Some((elf.order, elf.caching)),
         structure: IndexStructure::default(),
+        structure_reason: None,
+        hot_bytes: 0,
         node_bytes: None,
         hashed: false,
     }

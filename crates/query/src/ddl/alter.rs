@@ -32,7 +32,6 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, CheckConstraint, ColumnDef, ColumnOption,
     DropBehavior, GeneratedAs, Ident, PrimaryKeyConstraint, RenameTableNameKind, SqlOption, TableConstraint,
 };
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Alteration, Column, Error as TableError, IndexDefinition, ScanRange, Table, TableDefinition, Value,
     Verify,
@@ -590,9 +589,7 @@ impl Change<'_> {
             unique: true,
             constraint: true,
             primary: true,
-            structure: IndexStructure::default(),
-            node_bytes: None,
-            hashed: false,
+            ..IndexDefinition::plain("", Vec::new())
         };
         let catalog = Arc::clone(&self.session.catalog);
         blocking(move || catalog.create_index(&name, index).map(drop)).await??;

@@ -9,7 +9,9 @@ use crate::ddl::elf;
 use crate::ddl::owned_tables;
 use crate::ddl::sequences;
 use crate::ddl::table_definition::{ascending, column_indexes, index_name};
-use crate::ddl::table_options::{NODE_BYTES, chosen_node_bytes, node_bytes_of, text_of};
+use crate::ddl::table_options::{
+    HOT_BYTES, NODE_BYTES, chosen_node_bytes, hot_bytes_of, node_bytes_of, text_of,
+};
 use crate::ddl::views;
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
@@ -51,55 +53,47 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
         elf::create(session, create).await?;
         return Ok(DONE);
     }
-    let hashed = create.using == Some(IndexType::Hash);
-    let structure = match &create.using {
-        Some(using) if !hashed => structure_of(using)?,
-        _ => IndexStructure::default(),
-    };
+    let method = Method::of(create.using.as_ref())?;
+    let hashed = method == Method::Hash;
     if hashed && create.unique {
         return Err(Error::unsupported("access method \"hash\" does not support unique indexes; use btree"));
     }
-    let parameters = create.with.iter().map(parameter);
-    let is_node_bytes = |name: &str| name.eq_ignore_ascii_case(NODE_BYTES);
-    let sizes = parameters.clone().flatten().filter(|(name, _)| is_node_bytes(name));
-    let sizes =
-        sizes.map(|(name, value)| node_bytes_of(name, &text_of(value))).collect::<Result<Vec<u16>>>()?;
-    let storage =
-        parameters.map(|known| known.map(|(name, _)| name)).filter(|name| !name.is_some_and(is_node_bytes));
+    let parameters = Parameters::of(&create.with)?;
     refuse(
         "CREATE INDEX",
         &[
             (!create.include.is_empty(), "INCLUDE"),
             (create.nulls_distinct == Some(false), "NULLS NOT DISTINCT"),
-            (!storage.clone().all(|name| name.is_some_and(is_storage)), "WITH"),
-            (sizes.len() > 1, "WITH (node_bytes) twice"),
-            (hashed && !sizes.is_empty(), "WITH (node_bytes) USING hash"),
+            (hashed && parameters.node_bytes.is_some(), "WITH (node_bytes) USING hash"),
             (create.predicate.is_some(), "WHERE"),
             (!create.index_options.is_empty() || !create.alter_options.is_empty(), "an option"),
         ],
     )?;
     let table = session.catalog.table(&table_name(&create.table_name)?)?;
     owned_tables::check_indexable(session, &table)?;
-    session.storage_notice(storage.flatten());
+    session.storage_notice(parameters.storage.iter().copied());
     let columns = column_indexes(table.name(), table.schema(), &ascending(session, &create.columns))?;
     let name = match &create.name {
         Some(name) => table_name(name)?,
         None => index_name(session, table.name(), table.definition(), &columns, "idx"),
     };
-    let definition = IndexDefinition {
-        name,
-        columns,
-        unique: create.unique,
-        constraint: false,
-        primary: false,
-        structure,
-        node_bytes: chosen_node_bytes(structure, sizes.first().copied())?,
-        hashed,
-    };
+    let mut definition =
+        IndexDefinition { unique: create.unique, hashed, ..IndexDefinition::plain(name, columns) };
+    match method {
+        Method::Hash => {}
+        Method::Structure(structure) => definition.structure = structure,
+        Method::Auto => {
+            let choice = session.catalog.choose_index_structure(&table, &definition)?;
+            (definition.structure, definition.structure_reason) = (choice.structure, Some(choice.why));
+        }
+    }
+    definition.node_bytes = chosen_node_bytes(definition.structure, parameters.node_bytes)?;
+    let hot_bytes = parameters.hot_bytes;
     let (catalog, if_not_exists) = (Arc::clone(&session.catalog), create.if_not_exists);
     let statement = session.running.statement();
     let stops = CancelOnDrop::new(Arc::clone(&statement));
-    let created = blocking(move || catalog.create_index_for(&statement, table.name(), definition)).await;
+    let created =
+        blocking(move || catalog.create_index_for(&statement, table.name(), definition, hot_bytes)).await;
     stops.done();
     match created? {
         Err(TableError::RelationExists { .. }) if if_not_exists => Ok(DONE),
@@ -110,6 +104,47 @@ async fn create_index(session: &SessionCore, create: &CreateIndex) -> Result<Sta
             ),
         )),
         created => created.map(|_| DONE).map_err(Error::from),
+    }
+}
+
+/// Parameters of an index behind WITH.
+#[derive(Debug, Default)]
+struct Parameters<'c> {
+    node_bytes: Option<u16>,
+    hot_bytes: Option<u64>,
+    /// Names of those of PostgreSQL's about storage, which have no effect.
+    storage: Vec<&'c str>,
+}
+
+impl Parameters<'_> {
+    fn of(with: &[Expr]) -> Result<Parameters<'_>> {
+        let mut parameters = Parameters::default();
+        for option in with {
+            let Some((name, value)) = parameter(option) else {
+                return Err(Error::unsupported(format!("WITH ({option}) in CREATE INDEX")));
+            };
+            let is_again = match name.to_ascii_lowercase().as_str() {
+                known @ NODE_BYTES => {
+                    parameters.node_bytes.replace(node_bytes_of(known, &text_of(value))?).is_some()
+                }
+                HOT_BYTES => parameters.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
+                known if is_storage(known) => {
+                    parameters.storage.push(name);
+                    false
+                }
+                _ => {
+                    let message = format!("unrecognized parameter \"{name}\" of an index");
+                    return Err(Error::coded(
+                        "22023",
+                        format!("{message}; there are {NODE_BYTES} and {HOT_BYTES}"),
+                    ));
+                }
+            };
+            if is_again {
+                return Err(Error::coded("22023", format!("parameter \"{name}\" specified more than once")));
+            }
+        }
+        Ok(parameters)
     }
 }
 
@@ -124,18 +159,33 @@ fn parameter(option: &Expr) -> Option<(&str, &Expr)> {
     }
 }
 
-/// Structure of an index by the name of its access method; `btree` is the default.
-fn structure_of(using: &IndexType) -> Result<IndexStructure> {
-    if *using == IndexType::BTree {
-        return Ok(IndexStructure::default());
+/// Access method of an index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Method {
+    Hash,
+    Structure(IndexStructure),
+    /// Structure for which the cost model expects least.
+    Auto,
+}
+
+impl Method {
+    /// Method by its name; `btree` is the default structure.
+    fn of(using: Option<&IndexType>) -> Result<Method> {
+        let name = match using {
+            None | Some(IndexType::BTree) => return Ok(Method::Structure(IndexStructure::default())),
+            Some(IndexType::Hash) => return Ok(Method::Hash),
+            Some(other) => other.to_string(),
+        };
+        if name.eq_ignore_ascii_case("auto") {
+            return Ok(Method::Auto);
+        }
+        name.parse().map(Method::Structure).map_err(|_| {
+            let others = IndexStructure::ALL.map(IndexStructure::name).join(", ");
+            let message = format!("USING {} in CREATE INDEX", name.to_lowercase());
+            let known = format!("there are btree, hash, {others}, auto, and elf for the layout 'columns'");
+            Error::unsupported(format!("{message}; {known}"))
+        })
     }
-    let name = using.to_string();
-    name.parse().map_err(|_| {
-        let others = IndexStructure::ALL.map(IndexStructure::name).join(", ");
-        let message = format!("USING {} in CREATE INDEX", name.to_lowercase());
-        let known = format!("there are btree, hash, {others}, and elf for the layout 'columns'");
-        Error::unsupported(format!("{message}; {known}"))
-    })
 }
 
 async fn drop_indexes(

@@ -21,7 +21,6 @@ use datafusion::sql::sqlparser::ast::{
     CheckConstraint, ColumnDef, ColumnOption, ConstraintCharacteristics, CreateTable, CreateTableOptions,
     DeferrableInitial, Expr, HiveDistributionStyle, Ident, IndexColumn, TableConstraint, UniqueConstraint,
 };
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Check, Column, DataType, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition,
 };
@@ -192,10 +191,7 @@ pub(crate) fn unique_index(
         columns,
         unique: true,
         constraint: true,
-        primary: false,
-        structure: IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
+        ..IndexDefinition::plain("", Vec::new())
     })
 }
 

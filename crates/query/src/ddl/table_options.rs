@@ -31,6 +31,8 @@ use entresol_transactions::{Protocol, TierChoice, VERSION_SLOTS_MAX, VERSION_SLO
 const HEAP: &str = "heap";
 /// Name of the option of the bytes of nodes, of tables and indexes.
 pub(crate) const NODE_BYTES: &str = "node_bytes";
+/// Name of the option of the bytes for hot entries, of tables and unique indexes.
+pub(crate) const HOT_BYTES: &str = "hot_bytes";
 /// Name for the structure that the cost model chooses.
 const AUTO: &str = "auto";
 /// Structures that tables cannot have, and why.
@@ -114,7 +116,7 @@ pub(crate) fn table_options(verb: &str, options: &[SqlOption]) -> Result<Declare
             name @ NODE_BYTES => declared.node_bytes.replace(node_bytes_of(name, &text_of(value))?).is_some(),
             "protocol" => declared.protocol.replace(protocol_of(&text_of(value))?).is_some(),
             "versions" => declared.versions.replace(versions_of(&text_of(value))?).is_some(),
-            "hot_bytes" => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
+            HOT_BYTES => declared.hot_bytes.replace(hot_bytes_of(&text_of(value))?).is_some(),
             "object_store" => declared.object_store.replace(object_store_of(&text_of(value))).is_some(),
             "placement" => declared.placement.replace(placement_of(&text_of(value))?).is_some(),
             name => {
@@ -202,7 +204,7 @@ impl DeclaredOptions {
             ("node_bytes", self.node_bytes.is_some_and(|wanted| !is_size_of(wanted, table))),
             ("protocol", self.protocol.is_some_and(|wanted| wanted != table.state().protocol())),
             ("versions", self.versions.is_some() && self.versions != table.definition().version_slots),
-            ("hot_bytes", self.hot_bytes.is_some()),
+            (HOT_BYTES, self.hot_bytes.is_some()),
         ];
         if let Some((name, _)) = fixed.into_iter().find(|(_, changes)| *changes) {
             let message = format!("{name} of table {} cannot be changed", table.name());
@@ -288,7 +290,7 @@ fn versions_of(text: &str) -> Result<u8> {
     })
 }
 
-fn hot_bytes_of(text: &str) -> Result<u64> {
+pub(crate) fn hot_bytes_of(text: &str) -> Result<u64> {
     match text.parse() {
         Ok(MemorySize::Bytes(bytes)) => Ok(bytes),
         _ => {

@@ -16,7 +16,7 @@
 use super::elf::remove_elves;
 use super::named::{NewSequence, fresh_row};
 use super::{RelationKind, table_row};
-use crate::catalog::{Catalog, check_name, check_state};
+use crate::catalog::{Catalog, check_hot_index, check_name, check_state};
 use crate::error::{Error, Result};
 use crate::index::build;
 use crate::index::{self, Index};
@@ -43,16 +43,17 @@ impl Catalog {
     /// before are refused with a conflict. The index is complete, durable and in use when this returns.
     /// [`Error::UniqueViolation`] if rows have the same unique values.
     pub fn create_index(&self, table: &str, definition: IndexDefinition) -> Result<Arc<Index>> {
-        self.create_index_for(&Cancellation::default(), table, definition)
+        self.create_index_for(&Cancellation::default(), table, definition, None)
     }
 
     /// As [`Catalog::create_index`], for a statement that may be cancelled until all rows have their entries;
-    /// nothing of the index remains then.
+    /// nothing of the index remains then. `hot_bytes` of DRAM are for its hot entries.
     pub fn create_index_for(
         &self,
         statement: &Cancellation,
         table: &str,
         definition: IndexDefinition,
+        hot_bytes: Option<u64>,
     ) -> Result<Arc<Index>> {
         let _changing = self.changing.lock();
         let old = self.table(table)?;
@@ -65,10 +66,12 @@ impl Catalog {
         with_index.indexes.push(definition.clone());
         with_index.check(table)?;
         let width = index::key_width(old.schema(), &definition);
+        check_hot_index(&definition, width, hot_bytes)?;
         let (group, tier) = (old.group(), old.definition().placement);
         let options = StateOptions {
             structure: definition.structure,
             node_bytes: definition.node_bytes,
+            hot_bytes,
             ..StateOptions::new(group, width, tier)
         };
         let state = self.context.create_state_with(options)?;

@@ -40,7 +40,7 @@ use crate::columns::store::ColumnStore;
 use crate::cost::StructureMedium;
 use crate::error::{Error, Result};
 use crate::index::{self, Index};
-use crate::schema::definition::{Retention, TableDefinition, TableLayout};
+use crate::schema::definition::{IndexDefinition, Retention, TableDefinition, TableLayout};
 use crate::schema::{KEY_BYTES_MAX, Schema};
 use crate::table::{RowsBeside, Table};
 use entresol_memory::{Durability, Pool, PoolOffset};
@@ -636,9 +636,30 @@ fn check_hot_entries(name: &str, definition: &TableDefinition, hot_bytes: Option
         let key = definition.column_names(definition.schema.key());
         format!("they are for keys of up to 16 bytes, and the key ({key}) may be longer")
     } else if bytes < HotMemory::BYTES_MIN {
-        format!("they need at least {} bytes", HotMemory::BYTES_MIN)
+        too_few_hot_bytes()
     } else {
         return Ok(());
     };
     Err(Error::InvalidSchema { reason: format!("table {name}: {bytes} bytes for hot entries: {reason}") })
+}
+
+/// Returns an error if an index of this kind, with entries of this width, cannot have hot entries.
+fn check_hot_index(index: &IndexDefinition, width: KeyWidth, hot_bytes: Option<u64>) -> Result<()> {
+    let Some(bytes) = hot_bytes else { return Ok(()) };
+    let reason = if !index.unique {
+        "they are for entries that are found by their whole key, as those of a UNIQUE index".to_owned()
+    } else if width == KeyWidth::Variable {
+        "they are for entries of up to 16 bytes: of the columns, with a byte more for each, and the table's key"
+            .to_owned()
+    } else if bytes < HotMemory::BYTES_MIN {
+        too_few_hot_bytes()
+    } else {
+        return Ok(());
+    };
+    let name = &index.name;
+    Err(Error::InvalidSchema { reason: format!("index {name}: {bytes} bytes for hot entries: {reason}") })
+}
+
+fn too_few_hot_bytes() -> String {
+    format!("they need at least {} bytes", HotMemory::BYTES_MIN)
 }

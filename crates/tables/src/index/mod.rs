@@ -106,6 +106,11 @@ impl Index {
         self.state.as_ref().err().map(String::as_str)
     }
 
+    /// Bytes of DRAM for its hot entries; 0: it has none.
+    pub fn hot_bytes(&self) -> u64 {
+        self.state.as_ref().map_or(0, |state| state.hot_bytes())
+    }
+
     /// First timestamp whose snapshots find all rows in the index.
     pub fn readable_from(&self) -> Timestamp {
         self.readable_from.load(Ordering::Acquire)

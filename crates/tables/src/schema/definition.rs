@@ -61,6 +61,8 @@ pub struct IndexDefinition {
     pub primary: bool,
     /// Structure of its state, which has to have keys of the width of its entries.
     pub structure: IndexStructure,
+    /// Reason of the structure, if it was chosen for the index (`USING auto`).
+    pub structure_reason: Option<String>,
     /// Bytes of the structure's nodes; `None`: as many as it takes.
     pub node_bytes: Option<u16>,
     /// True if its entries have hash codes in place of values: it finds equal values, of any length, and no ranges.
@@ -77,6 +79,7 @@ impl IndexDefinition {
             constraint: false,
             primary: false,
             structure: IndexStructure::default(),
+            structure_reason: None,
             node_bytes: None,
             hashed: false,
         }
@@ -369,13 +372,7 @@ impl TableDefinition {
     /// Validates that the structure has keys of the rows' width, and the layout leaves a choice.
     fn check_structure(&self, table: &str) -> Result<()> {
         let structure = self.structure;
-        let reason_bytes = self.structure_reason.as_ref().map_or(0, String::len);
-        if reason_bytes > STRUCTURE_REASON_BYTES_MAX {
-            return Err(invalid(format!(
-                "table {table}: the reason of its structure has {reason_bytes} bytes, at most \
-                 {STRUCTURE_REASON_BYTES_MAX} are possible"
-            )));
-        }
+        check_reason(&format!("table {table}"), self.structure_reason.as_deref())?;
         self.check_node_bytes(&format!("table {table}"), (structure, self.node_bytes))?;
         if structure == IndexStructure::default() {
             return Ok(());
@@ -439,6 +436,7 @@ impl TableDefinition {
                 "index {name}: hash codes are not unique; a unique index is a btree, or a structure by name"
             )));
         }
+        check_reason(&format!("index {name}"), index.structure_reason.as_deref())?;
         self.check_node_bytes(&format!("index {name}"), (index.structure, index.node_bytes))?;
         if !index.structure.supports(key_width(&self.schema, index)) {
             let key: Vec<usize> = columns.iter().chain(self.schema.key()).copied().collect();
@@ -450,6 +448,17 @@ impl TableDefinition {
         }
         Ok(())
     }
+}
+
+/// Validates the length of the reason of a structure, of a table or an index.
+fn check_reason(relation: &str, reason: Option<&str>) -> Result<()> {
+    let bytes = reason.map_or(0, str::len);
+    if bytes <= STRUCTURE_REASON_BYTES_MAX {
+        return Ok(());
+    }
+    Err(invalid(format!(
+        "{relation}: the reason of its structure has {bytes} bytes, at most {STRUCTURE_REASON_BYTES_MAX} are possible"
+    )))
 }
 
 /// Validates the name of an index or a constraint.
@@ -485,11 +494,10 @@ pub(crate) mod tests {
             unique,
             constraint: unique,
             primary: false,
-            structure: IndexStructure::default(),
-            node_bytes: None,
-            hashed: false,
+            ..IndexDefinition::plain("", Vec::new())
         };
         definition.indexes = vec![index("u", &[2, 1], true), index("i", &[1], false)];
+        definition.indexes[1].structure_reason = Some("it takes 5 ms".to_owned());
         definition.placement = TierChoice::Disk;
         definition.version_slots = Some(5);
         definition.structure_reason = Some("it takes 7 ms".to_owned());

@@ -32,7 +32,8 @@ const SECTION_STRUCTURE_REASON: u8 = 17;
 const SECTION_NODE_BYTES: u8 = 18;
 const SECTION_ELF_LAYOUT: u8 = 19;
 const SECTION_OBJECT_STORE: u8 = 20;
-const SECTIONS: usize = SECTION_OBJECT_STORE as usize + 1;
+const SECTION_INDEX_REASONS: u8 = 21;
+const SECTIONS: usize = SECTION_INDEX_REASONS as usize + 1;
 
 /// Content of the section of a layout that follows the workload, and of that of pages.
 const AUTO_LAYOUT: u8 = 1;
@@ -77,6 +78,7 @@ impl TableDefinition {
     /// | 18 | bytes of nodes (2; 0: as many as the structure takes) of the rows' index and of each index; absent: all take them |
     /// | 19 | Elf of the layout `elf`, as one of 11; absent: it is the default |
     /// | 20 | URL of the object store; absent: row groups are in the pool |
+    /// | 21 | per index: reason of its structure, which is empty where it was not chosen; absent: none was |
     ///
     /// A string is its length (4) and its UTF-8. Sections without content are absent.
     pub(crate) fn to_bytes(&self, states: &StatesBeside) -> Result<Vec<u8>> {
@@ -147,6 +149,12 @@ impl TableDefinition {
         }
         if let Some(reason) = &self.structure_reason {
             section(&mut bytes, SECTION_STRUCTURE_REASON, reason.as_bytes());
+        }
+        if self.indexes.iter().any(|index| index.structure_reason.is_some()) {
+            part.clear();
+            let reasons = self.indexes.iter().map(|index| index.structure_reason.as_deref());
+            reasons.for_each(|reason| put_text(&mut part, reason.unwrap_or_default()));
+            section(&mut bytes, SECTION_INDEX_REASONS, &part);
         }
         if let Some(slots) = self.version_slots {
             section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
@@ -248,6 +256,7 @@ fn read_index(reader: &mut Reader<'_>) -> Option<(IndexDefinition, u32)> {
         constraint: has(FLAG_CONSTRAINT),
         primary: has(FLAG_PRIMARY),
         structure,
+        structure_reason: None,
         node_bytes: None,
         hashed: has(FLAG_HASHED),
     };
@@ -279,6 +288,16 @@ fn read_node_bytes(section: &[u8], definition: &mut TableDefinition) -> Option<(
     definition.node_bytes = size()?;
     for index in &mut definition.indexes {
         index.node_bytes = size()?;
+    }
+    reader.0.is_empty().then_some(())
+}
+
+/// Reads the reasons of the structures of the indexes.
+fn read_index_reasons(section: &[u8], definition: &mut TableDefinition) -> Option<()> {
+    let mut reader = Reader(section);
+    for index in &mut definition.indexes {
+        let reason = reader.text()?;
+        index.structure_reason = (!reason.is_empty()).then_some(reason);
     }
     reader.0.is_empty().then_some(())
 }
@@ -353,6 +372,9 @@ fn read(bytes: &[u8]) -> Option<Result<(TableDefinition, StatesBeside)>> {
     }
     if let Some(reason) = part(SECTION_STRUCTURE_REASON) {
         definition.structure_reason = Some(std::str::from_utf8(reason).ok()?.to_owned());
+    }
+    if let Some(reasons) = part(SECTION_INDEX_REASONS) {
+        read_index_reasons(reasons, &mut definition)?;
     }
     if let Some(part) = part(SECTION_VERSION_SLOTS) {
         let [slots] = *part else { return None };

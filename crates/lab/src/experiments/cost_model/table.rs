@@ -232,16 +232,7 @@ fn row(id: i64, random: &mut Random) -> Row {
 
 /// btree index of shops and kinds.
 fn by_shop() -> IndexDefinition {
-    IndexDefinition {
-        name: INDEX.to_owned(),
-        columns: vec![SHOP, KIND],
-        unique: false,
-        constraint: false,
-        primary: false,
-        structure: entresol_structures::IndexStructure::default(),
-        node_bytes: None,
-        hashed: false,
-    }
+    IndexDefinition::plain(INDEX, vec![SHOP, KIND])
 }
 
 /// Condition on a column.

@@ -4,6 +4,7 @@ pub(crate) mod activity;
 pub(crate) mod comments;
 pub(crate) mod constraints;
 pub(crate) mod history;
+pub(crate) mod indexes;
 pub(crate) mod information;
 pub(crate) mod loads;
 pub(crate) mod materialized;

@@ -10,6 +10,7 @@
 //! | `entresol.placement` | `pool`, `domain`, `device_node`, `processors`, `piece_bytes`, `writes_at_once`, `calibrated`; one per pool |
 //! | `entresol.loads` | `session`, `user`, `table`, `rows`, `seconds`, `way`, `file`, `bytes`, `bytes_total`; one per COPY, INSERT ... SELECT and CREATE TABLE AS that runs |
 //! | `entresol.history` | `table`, `kept`, `readable_from`, `readable_from_transaction`; one per table with a version history |
+//! | `entresol.indexes` | `name`, `table`, `columns`, `unique`, `method`, `structure`, `structure_choice`, `structure_reason`, `node_bytes`, `hot_bytes`; one per index that is not of a primary key |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `expired`, `watermark`, `tuples_per_second`; one per operator and source of a topology that has run |
 //! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `position`, `definition`; one per source and topology that reads it |
@@ -21,6 +22,7 @@
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 
 use crate::catalog::rows::history;
+use crate::catalog::rows::indexes;
 use crate::catalog::rows::loads;
 use crate::catalog::rows::streams;
 use crate::catalog::rows::subscriptions;
@@ -41,11 +43,12 @@ use entresol_tables::{CachedColumn, Catalog, Table};
 use std::sync::Arc;
 
 /// The names of the system tables.
-pub(crate) const TABLES: [&str; 17] = [
+pub(crate) const TABLES: [&str; 18] = [
     "advice",
     "cache",
     "database",
     "history",
+    "indexes",
     "loads",
     "memory",
     "operators",
@@ -69,6 +72,7 @@ pub(crate) fn table(source: &Source, name: &str) -> DFResult<Option<Arc<dyn Tabl
         "cache" => cache(catalog)?,
         "database" => database(catalog)?,
         "history" => history::bounds(catalog)?,
+        "indexes" => indexes::indexes(catalog)?,
         "loads" => loads::progress(&source.sessions)?,
         "memory" => memory(catalog)?,
         "operators" => streams::operators(&source.topologies)?,
