@@ -4,7 +4,7 @@
 //! data lies in the pool and is reached by 8-byte pool-relative offsets ([`PoolOffset`]); all of it is accessed as
 //! `&[AtomicU64]` words, so the crates above need no unsafe code.
 //!
-//! Structures call [`Pool::flush`], [`Pool::fence`] and [`Pool::sync`]. The guarantees, on every
+//! Structures call [`Pool::flush_at`], [`Pool::fence_at`] and [`Pool::sync`]. The guarantees, on every
 //! [domain](DomainKind):
 //!
 //! - after `flush(a); fence(); flush(b)`, a crash never leaves `b` without `a`;

@@ -2,6 +2,8 @@
 
 crate::order_points! {
     // Publications on media where single words are all that is atomic: `domain/redo.rs`.
+    /// A publication without updates orders what it flushes and writes before all that comes later.
+    EMPTY_PUBLICATION_ORDERS: Fence,
     /// All that a published word makes reachable is durable before the word.
     WORD_AFTER_ITS_OBJECTS: Fence,
     /// A published word is on its way to the medium.
@@ -73,6 +75,13 @@ crate::order_points! {
     FREE_BEFORE_BLOCKS_GO: Step,
     /// The checksums of pages whose blocks are released are forgotten: they will read as zeros.
     CHECKSUMS_OF_HOLES_FORGOTTEN: Step,
+
+    /// The mark of a clean close is on its way to the medium.
+    CLEAN_MARK: FlushWord,
+    /// The mark of the last clean close is durably gone before the first change.
+    CHANGES_AFTER_CLEAN_MARK: Fence,
+    /// What a thread has flushed is durable when a sync returns.
+    RETURN_AFTER_FLUSHES: Fence,
 
     // The journal: `domain/journal/`.
     /// A fence appends what its thread has flushed.

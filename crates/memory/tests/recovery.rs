@@ -339,7 +339,8 @@ fn a_panic_over_a_wild_offset_leaves_the_journal_whole() {
 #[test]
 fn flushes_and_publications_of_any_size_fit() {
     let (database, pool, at) = Database::new();
-    pool.flush_ranges([(at, 16), (at.plus(64), 0)]);
+    pool.flush(at, 16);
+    pool.flush(at.plus(64), 0);
     pool.close().unwrap();
     drop(pool);
     // Options with larger slots than the file has.

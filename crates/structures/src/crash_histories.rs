@@ -12,7 +12,7 @@ use entresol_memory::{Env, Pool};
 use std::collections::BTreeMap;
 use std::ops::Bound;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 type Content = BTreeMap<Vec<u8>, u64>;
 type Operation = MapOperation<Vec<u8>, u64>;
@@ -106,6 +106,30 @@ pub fn check_index(
         let Some(index) = open(pool)? else { return legal.judge(&Content::new()) };
         legal.judge(&content(&index)?)?;
         probe_recovered(pool, &index, width).map_err(|error| error.to_string())
+    })
+}
+
+/// Checks the note of an index, which threads store that fence nothing after it.
+pub fn check_notes(options: &CrashOptions) -> entresol_memory::Result<CrashReport> {
+    let returned = Arc::new(AtomicU64::new(0));
+    let moment = Arc::clone(&returned);
+    let history = move |pool: &Arc<Pool>| {
+        let index = create(pool, KeyWidth::Eight)?;
+        for number in 1..=8 {
+            let store = || index.set_note(number);
+            std::thread::scope(|scope| scope.spawn(store).join().expect("it does not panic"));
+            returned.store(number, Ordering::Release);
+            index.insert(&key(KeyWidth::Eight, number), 1, pool.publication()).map_err(of_memory)?;
+        }
+        Ok(())
+    };
+    let moment = move || moment.load(Ordering::Acquire);
+    check_at(options, history, moment, |pool, returned| {
+        let Some(index) = open(pool)? else { return Ok(()) };
+        match index.note() {
+            Some(note) if (*returned..=returned + 1).contains(&note) => Ok(()),
+            note => Err(format!("the note is {note:?}, {returned} were stored")),
+        }
     })
 }
 

@@ -74,6 +74,7 @@ pub mod lsm;
 #[cfg(test)]
 mod map_tests;
 pub mod node;
+mod note;
 pub mod pmwcas;
 mod points;
 mod range;

@@ -49,6 +49,12 @@ entresol_memory::order_points! {
     /// An entry of the sparse index goes with its leaf.
     SPARSE_ENTRY_GOES: Step,
 
+    // Notes of owners in headers: `note.rs`.
+    /// A note is on its way to the medium.
+    NOTE: FlushWord,
+    /// A note is durable when the call returns: its thread may fence nothing after it.
+    RETURN_AFTER_NOTE: Fence,
+
     // The generic tree and its node layouts: `btree/`, `node/`.
     /// A node is on its way to the medium before it is linked.
     FILLED_NODE: Step,
@@ -68,6 +74,18 @@ entresol_memory::order_points! {
     INVALID_BEFORE_IT_CHANGES: Step,
     /// Copies across the gap are on their way to the medium before they count.
     GAP_COPIES: Step,
+    /// The copy of an entry in another slot is on its way to the medium before it counts.
+    ENTRY_COPY: Step,
+    /// Copies of entries are durable before the state of their node counts them.
+    STATE_AFTER_COPIES: Fence,
+    /// A word that prepares a change is on its way to the medium before the next one is stored.
+    PREPARED_WORD: FlushWord,
+    /// The words that prepare a change become durable one after another.
+    STEP_AFTER_STEP: Fence,
+    /// Keys and values that are appended to a node are on their way to the medium before they count.
+    APPENDED_ENTRIES: Flush,
+    /// The fingerprints of appended entries are on their way to the medium before the entries count.
+    APPENDED_FINGERPRINTS: Flush,
 
     // Extendible hashing: `hash/`.
     /// The bit of a bucket's entry counts when its words are there.
@@ -84,6 +102,10 @@ entresol_memory::order_points! {
     DEPTH_WITH_THE_LINK: Barrier,
     /// Entries leave the old segment when the new one counts.
     CLEARED_AFTER_SPLIT: Order,
+    /// The slots of entries that moved are on their way to the medium before the segment is whole again.
+    CLEARED_SLOTS: Step,
+    /// The place of an entry that is gone is on its way to the medium.
+    FORGOTTEN_PLACE: FlushWord,
     /// A segment is whole again when the copies of what moved are gone.
     WHOLE_AFTER_CLEARING: Order,
     /// An open finishes the splits that a crash left.
@@ -106,8 +128,22 @@ entresol_memory::order_points! {
     FINISHED_WORD: FlushWord,
     /// Values are durable before the descriptor is used again.
     REUSE_AFTER_VALUES: Fence,
+    /// Empty descriptors are on their way to the medium before they are reachable.
+    NEW_DESCRIPTORS: Step,
+    /// A dirty word is on its way to the medium before it is read as clean.
+    DIRTY_WORD: FlushWord,
+    /// A word is clean when its value is durable: what another thread derives from it must not outlive it.
+    CLEAN_AFTER_DURABLE: Fence,
     /// An open finishes what a crash left.
     OPERATIONS_FINISHED_AT_OPEN: Step,
+    /// A word that an open finishes is on its way to the medium.
+    RECOVERED_WORD: FlushWord,
+    /// Recovered words are durable before a descriptor is written again.
+    REUSE_AFTER_RECOVERY: Fence,
+    /// That an entry has no word any more is on its way to the medium.
+    FORGOTTEN_ENTRY: FlushWord,
+    /// Words are forgotten durably before their memory is freed.
+    FREED_AFTER_FORGOTTEN: Fence,
 
     // Skip lists and bucket lists: `skiplist/`.
     /// A new node is on its way to the medium before it is reachable.
@@ -136,6 +172,12 @@ entresol_memory::order_points! {
     REMOVAL: Store,
 
     // LSM-trees: `lsm/`.
+    /// The header of a new tree is on its way to the medium before it is reachable.
+    LSM_HEADER: Flush,
+    /// An empty log is on its way to the medium before it is reachable.
+    NEW_LOG: Flush,
+    /// A manifest is on its way to the medium before the header leads to it.
+    NEW_MANIFEST: Flush,
     /// A record's stamp counts when its key and value are there.
     STAMP_AFTER_RECORD: After,
     /// The log is emptied when the run of its buffer counts: with it, or after it.

@@ -7,7 +7,7 @@ mod points;
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_structures::KeyWidth;
-use entresol_structures::crash_histories::{Writers, check_index, check_two_writers};
+use entresol_structures::crash_histories::{Writers, check_index, check_notes, check_two_writers};
 
 fn one_writer(width: KeyWidth, seeds: u64, count: u64, states: u64) {
     let report = check_seeds(&format!("{width:?}"), seeds, |seed| {
@@ -31,6 +31,12 @@ fn sixteen_byte_keys_survive_every_fence() {
 #[test]
 fn keys_of_any_length_survive_every_fence() {
     one_writer(KeyWidth::Variable, 5, 400, 60_000);
+}
+
+#[test]
+fn notes_survive_the_thread_that_stored_them() {
+    let report = check_notes(&CrashOptions::with_seed(1)).unwrap();
+    assert!(report.states > 50, "{report:?}");
 }
 
 fn two_writers(writers: Writers, seeds: u64) {
@@ -62,6 +68,7 @@ fn every_mutant_of_the_index_is_caught() {
     let _alone = alone();
     let run = || {
         let options = CrashOptions { crash_recovery_every: 11, ..CrashOptions::with_seed(3) };
+        check_notes(&options)?;
         check_index(KeyWidth::Eight, 960, &options)?;
         check_index(KeyWidth::Variable, 200, &options)
     };

@@ -57,6 +57,8 @@ entresol_memory::order_points! {
     // Chains of versions: `chain.rs`.
     /// A version of a chain is on its way to the medium before the index leads to it.
     CHAINED_VERSION: Flush,
+    /// A version that an unfinished commit left is void on the medium before its range goes.
+    VOIDED_VERSION: FlushWord,
     /// A chain ends before the versions that are freed.
     CHAIN_TRUNCATED: Step,
 
@@ -69,6 +71,10 @@ entresol_memory::order_points! {
     CORRECTED_END: FlushWord,
     /// The horizon moves before records are erased: what is behind it is not answered.
     HORIZON_MOVED: Step,
+    /// The horizon of a history is on its way to the medium.
+    HORIZON: FlushWord,
+    /// Records are erased when the horizon is durable.
+    ERASED_AFTER_HORIZON: Fence,
     /// A record is freed together with its key.
     RECORD_WITH_ITS_KEY: Barrier,
 
@@ -81,6 +87,8 @@ entresol_memory::order_points! {
     // The directory: `directory.rs`, `directory/`.
     /// The `LastCTS` of a group is on its way to the medium.
     LAST_CTS: FlushWord,
+    /// A commit returns when its `LastCTS` is durable.
+    RETURN_AFTER_LAST_CTS: Fence,
     /// The `LastCTS` of all groups of a commit change together.
     LAST_CTS_OF_ALL_GROUPS: Barrier,
     /// The list of a commit over many groups is on its way to the medium.
@@ -111,6 +119,12 @@ entresol_memory::order_points! {
     ANNOUNCED_NOT_REUSED: Step,
     /// The range of an unfinished commit is durable: the next open does not find its announcement.
     INVALID_RANGE_NOTED: Step,
+    /// A range goes when everything that it hides is durably gone.
+    RANGES_GO_AFTER_TRACES: Fence,
+    /// That a range is gone is on its way to the medium.
+    RANGE_TAKEN_OUT: FlushWord,
+    /// The entry of a range is durably free before it is used again.
+    ENTRY_REUSED_AFTER_RANGE: Fence,
     /// A group with durable states is recovered, volatile ones beside them or not.
     DURABLE_GROUPS_RECOVERED: Value,
 

@@ -145,9 +145,13 @@ impl Domain {
         if let Domain::Dax(dax) = self {
             return dax.store_flushed(mapping, offset, bytes);
         }
-        let words = mapping.words(offset.bytes(), bytes.len().div_ceil(8));
-        dax::store(words, bytes);
-        self.flush(mapping, &[(offset, 8 * words.len())]);
+        self.store_bytes(mapping, offset, bytes);
+        self.flush(mapping, &[(offset, 8 * bytes.len().div_ceil(8))]);
+    }
+
+    /// Stores the bytes as words, the last one zero padded.
+    pub(crate) fn store_bytes(&self, mapping: &Mapping, offset: PoolOffset, bytes: &[u8]) {
+        dax::store(mapping.words(offset.bytes(), bytes.len().div_ceil(8)), bytes);
     }
 
     #[inline]

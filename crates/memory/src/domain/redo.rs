@@ -24,9 +24,9 @@ use crate::mapping::Mapping;
 use crate::offset::PoolOffset;
 use crate::order::{check, fence, flush, flush_word, in_order, step};
 use crate::points::{
-    CLEARED_LANE, CLEARING_AFTER_UPDATES, LANE, LANE_AFTER_ITS_OBJECTS, LANE_CLEARED, LANE_IS_WHOLE,
-    PUBLISHED_WORD, RECOVERED_LANE_CLEARED, RECOVERY_CARRIES_OUT_FIRST, RETURN_AFTER_CLEARING,
-    RETURN_AFTER_WORD, UPDATED_WORDS, UPDATES_AFTER_LANE, WORD_AFTER_ITS_OBJECTS,
+    CLEARED_LANE, CLEARING_AFTER_UPDATES, EMPTY_PUBLICATION_ORDERS, LANE, LANE_AFTER_ITS_OBJECTS,
+    LANE_CLEARED, LANE_IS_WHOLE, PUBLISHED_WORD, RECOVERED_LANE_CLEARED, RECOVERY_CARRIES_OUT_FIRST,
+    RETURN_AFTER_CLEARING, RETURN_AFTER_WORD, UPDATED_WORDS, UPDATES_AFTER_LANE, WORD_AFTER_ITS_OBJECTS,
 };
 use crate::publication::{Operation, PUBLICATION_WORDS_MAX, Update};
 use parking_lot::Mutex;
@@ -55,7 +55,7 @@ pub(crate) fn publish(mapping: &Mapping, updates: &[Update], lanes: &Lanes, doma
         "updates change words of the pool"
     );
     if updates.is_empty() {
-        return domain.fence(mapping);
+        return fence(EMPTY_PUBLICATION_ORDERS, || domain.fence(mapping));
     }
     if let [single] = updates
         && single.operation == Operation::Set

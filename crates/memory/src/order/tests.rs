@@ -31,6 +31,7 @@ const MACHINE: ExpectedOutcome<By> = Caught(By::Machine);
 const EMPTY_BITMAP: &str = "a chunk without objects has an empty bitmap on the medium already";
 
 pub(crate) const LIST: &[(&str, ExpectedOutcome<By>)] = &[
+    ("empty-publication-orders", CHECKER),
     ("word-after-its-objects", CHECKER),
     ("published-word", CHECKER),
     ("return-after-word", CHECKER),
@@ -61,6 +62,9 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<By>)] = &[
     ("chunk-descriptor", CHECKER),
     ("objects-after-descriptor", CHECKER),
     ("allocated-bits-at-open", CHECKER),
+    ("clean-mark", CHECKER),
+    ("changes-after-clean-mark", CHECKER),
+    ("return-after-flushes", FILES),
     ("journal-name-synced", FILES),
     ("free-before-blocks-go", FILES),
     ("checksums-of-holes-forgotten", FILES),
@@ -92,6 +96,7 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<By>)] = &[
 /// own fences count. One thread reserves, another one allocates.
 fn check_words(options: &CrashOptions) -> Result<CrashReport> {
     const STEPS: u64 = 12;
+    const AHEAD: u64 = 320;
     let returned = Arc::new(AtomicU64::new(0));
     let moment = Arc::clone(&returned);
     let history = move |pool: &Arc<Pool>| {
@@ -110,7 +115,10 @@ fn check_words(options: &CrashOptions) -> Result<CrashReport> {
             publication.set_root(name, at)?;
             publication.publish().map(|()| at)
         };
-        let at = name("words", reserve(512)?)?;
+        let object = reserve(512)?;
+        let at = std::thread::scope(|scope| {
+            scope.spawn(|| name("words", object)).join().expect("it does not panic")
+        })?;
         for number in 1..=STEPS {
             let step = || {
                 let content = at.plus(128).plus(number % 2 * 64);
@@ -122,7 +130,15 @@ fn check_words(options: &CrashOptions) -> Result<CrashReport> {
                     publication.set(at.plus(8), number);
                     publication.set(at.plus(64), number);
                 }
-                publication.publish()
+                publication.publish()?;
+                // Every other thread ends with a fence of its own.
+                if number % 2 == 1 {
+                    return Ok(());
+                }
+                // Ahead of the next thread's step.
+                let mut ahead = pool.publication();
+                ahead.write(at.plus(AHEAD), number + 1);
+                ahead.publish()
             };
             std::thread::scope(|scope| scope.spawn(step).join().expect("it does not panic"))?;
             returned.store(number, Ordering::Release);
@@ -149,7 +165,13 @@ fn check_words(options: &CrashOptions) -> Result<CrashReport> {
             let Some(at) = pool.root("words") else {
                 return if *returned == 0 { Ok(()) } else { Err("the words are gone".to_string()) };
             };
+            if pool.was_clean() {
+                return Err("a crash looks like a clean close".to_string());
+            }
             let (number, seldom) = (word(at), [word(at.plus(8)), word(at.plus(64))]);
+            if number % 2 == 1 && number > 1 && word(at.plus(AHEAD)) < number {
+                return Err(format!("{number} is ahead of {}", word(at.plus(AHEAD))));
+            }
             let content: Vec<_> = (0..4).map(|i| word(at.plus(128 + number % 2 * 64 + 8 * i))).collect();
             let is_whole = seldom == [number / 3 * 3; 2] && content.iter().all(|word| *word == number);
             let is_legal = (*returned..=*returned + 1).contains(&number);

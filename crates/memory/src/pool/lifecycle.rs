@@ -364,7 +364,7 @@ impl Pool {
         if extents <= EXTENTS_READ_AT_OPEN && !is_lazy {
             pool.read_maps()?;
         }
-        pool.set_clean(false);
+        pool.begin_changes();
         Ok(pool)
     }
 }

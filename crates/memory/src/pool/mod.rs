@@ -13,6 +13,7 @@ mod allocation_map;
 mod backup;
 mod inspection;
 mod lifecycle;
+mod ordering;
 mod small_pages;
 mod space;
 
@@ -20,6 +21,7 @@ pub use allocation_map::AllocationMap;
 pub use backup::BackupReport;
 pub use inspection::PoolInfo;
 pub(crate) use lifecycle::is_short_memory_requested;
+pub(crate) use ordering::rounded_out;
 
 use crate::allocator::{Allocator, Reservation};
 use crate::budget::{MemoryBudget, MemoryReservation};
@@ -38,9 +40,12 @@ use crate::layout::{
 use crate::lock::DirectoryLock;
 use crate::mapping::{Backing, Mapping, PAGE_BYTES};
 use crate::offset::PoolOffset;
-use crate::order::{self, Fence, Flush, FlushWord, OrderPoint, in_order, step};
+use crate::order::{in_order, step};
 use crate::placement::{ThreadPlacement, WriteSettings, node_of_device};
-use crate::points::{EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED, OBJECTS_AFTER_EXTENT_COUNT};
+use crate::points::{
+    CHANGES_AFTER_CLEAN_MARK, CLEAN_MARK, EXTENT_COUNT, EXTENT_COUNTED_LAST, GROWTH_SYNCED,
+    OBJECTS_AFTER_EXTENT_COUNT, RETURN_AFTER_FLUSHES,
+};
 use crate::publication::{Publication, Update};
 use crate::stats::PoolStats;
 use parking_lot::Mutex;
@@ -294,61 +299,6 @@ impl Pool {
         }
     }
 
-    /// Starts to make the words that overlap the range durable. Cost: on `dax` one instruction a line; on
-    /// `journal` a copy of the words under a lock. A failure poisons the pool and is reported by
-    /// [`Pool::persist`].
-    #[inline]
-    pub fn flush(&self, offset: PoolOffset, bytes: usize) {
-        if bytes == 0 {
-            return;
-        }
-        self.domain.flush(&self.mapping, &[rounded_out(offset, bytes)]);
-    }
-
-    /// As [`Pool::flush`] for several ranges that need no order among themselves: cheaper than one by one.
-    #[inline]
-    pub fn flush_ranges<const N: usize>(&self, ranges: [(PoolOffset, usize); N]) {
-        if ranges.iter().any(|(_, bytes)| *bytes == 0) {
-            return ranges.iter().for_each(|(offset, bytes)| self.flush(*offset, *bytes));
-        }
-        self.domain.flush(&self.mapping, &ranges.map(|(offset, bytes)| rounded_out(offset, bytes)));
-    }
-
-    /// Stores bytes as little-endian words from `offset` on, the last one zero padded, and starts to make
-    /// them durable, as a [`Pool::flush`] of them would. From [`crate::STREAM_BYTES_MIN`] on, `dax` stores
-    /// past the caches: about half the time where the memory was not cached. Other threads may read the words
-    /// only after a fence, before they are published.
-    pub fn store_flushed(&self, offset: PoolOffset, bytes: &[u8]) {
-        assert!(offset.is_aligned(8), "bytes are stored from a word on, not from {offset:#x}");
-        if !bytes.is_empty() {
-            self.domain.store_flushed(&self.mapping, offset, bytes);
-        }
-    }
-
-    /// Orders all flushes before it before all flushes after it.
-    #[inline]
-    pub fn fence(&self) {
-        self.domain.fence(&self.mapping);
-    }
-
-    /// [`Pool::flush`] at a point of a protocol.
-    #[inline]
-    pub fn flush_at(&self, offset: PoolOffset, bytes: usize, point: OrderPoint<Flush>) {
-        order::flush(point, bytes, |bytes| self.flush(offset, bytes));
-    }
-
-    /// [`Pool::flush`] of a word at a point of a protocol.
-    #[inline]
-    pub fn flush_word_at(&self, offset: PoolOffset, point: OrderPoint<FlushWord>) {
-        order::flush_word(point, || self.flush(offset, 8));
-    }
-
-    /// [`Pool::fence`] at a point of a protocol.
-    #[inline]
-    pub fn fence_at(&self, point: OrderPoint<Fence>) {
-        order::fence(point, || self.fence());
-    }
-
     /// Returns true if a publication with this many written words, and everything that this thread has
     /// flushed since its last fence, survive a crash together or not at all. Then no fence is needed between
     /// them, and none before the publication.
@@ -375,7 +325,7 @@ impl Pool {
     /// reports an earlier failure.
     pub fn persist(&self, durability: Durability) -> Result<()> {
         self.check_healthy()?;
-        self.fence();
+        self.fence_at(RETURN_AFTER_FLUSHES);
         self.domain.persist(durability)
     }
 
@@ -600,7 +550,7 @@ impl Pool {
         self.domain.check_healthy()?;
         // Freed at the very end: the clean mark makes a checkpoint anyway.
         let free = self.allocator.detach_free_space(self, 0);
-        self.fence();
+        // Both append or fence what this thread has flushed.
         if let Domain::Journal(journal) = &self.domain {
             journal.close(HEADER_CLEAN)?;
         } else {
@@ -630,10 +580,16 @@ impl Pool {
         if let Domain::Journal(journal) = &self.domain { journal.stored_pages() } else { 0 }
     }
 
+    /// Stores the mark of a clean close, flushed but not fenced.
     fn set_clean(&self, clean: bool) {
         self.word(HEADER_CLEAN).store(u64::from(clean), Ordering::Release);
-        self.flush(HEADER_CLEAN, 8);
-        self.fence();
+        self.flush_word_at(HEADER_CLEAN, CLEAN_MARK);
+    }
+
+    /// Takes the mark back before the first change.
+    fn begin_changes(&self) {
+        self.set_clean(false);
+        self.fence_at(CHANGES_AFTER_CLEAN_MARK);
     }
 
     fn extents(&self) -> u64 {
@@ -734,13 +690,4 @@ impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Pool").field("domain", &self.domain()).field("extents", &self.extents()).finish()
     }
-}
-
-/// Range extended to word boundaries.
-#[inline]
-pub(crate) fn rounded_out(offset: PoolOffset, bytes: usize) -> (PoolOffset, usize) {
-    debug_assert!(bytes > 0, "a range has bytes: {offset:#x}");
-    let start = offset.aligned_down(8);
-    let end = offset.plus(bytes as u64).bytes().next_multiple_of(8);
-    (start, (end - start.bytes()) as usize)
 }

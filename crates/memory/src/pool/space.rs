@@ -129,11 +129,11 @@ impl Space for Pool {
     }
 
     fn flush(&self, offset: PoolOffset, bytes: usize) {
-        Pool::flush(self, offset, bytes);
+        self.flush_range(offset, bytes);
     }
 
     fn fence(&self) {
-        Pool::fence(self);
+        self.domain.fence(&self.mapping);
     }
 
     fn pin(&self) -> crossbeam_epoch::Guard {

@@ -144,7 +144,7 @@ impl<'p> Publication<'p> {
         self.parts.writes.push((offset, value));
     }
 
-    /// Flushes a range at publication, before the changes: as a [`Pool::flush`] right before it, but on
+    /// Flushes a range at publication, before the changes: as a [`Pool::flush_at`] right before it, but on
     /// `journal` part of the same append. The words must be stored already, and stay as they are.
     #[inline]
     pub fn flush(&mut self, offset: PoolOffset, bytes: usize) {

@@ -17,6 +17,7 @@ use super::{BTree, LEVELS_MAX, Placement};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::{Entries, FixedKey, Layout, Medium};
+use crate::note;
 use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
@@ -71,15 +72,13 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let first = pool.reserve(L::BYTES)?;
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
-        let words = pool.words(at, HEADER_BYTES / 8);
         let kind = Self::kind();
         let first_leaf = first.offset().to_word();
         let seal = Self::seal(first.offset());
         let values = [MAGIC, kind[0], kind[1], first_leaf, first_leaf, 0, seal, 0];
-        for (word, value) in words.iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
+        for (word, value) in (0..).zip(values) {
+            publication.write(at.word(word), value);
         }
-        pool.flush(at, HEADER_BYTES);
         let tree = Self::unopened(pool, at);
         tree.fill_leaf(tree.leaf(first.offset())?, &[], K::MIN, PoolOffset::NULL);
         publication.allocate(first);
@@ -178,9 +177,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Stores a number. The tree must not be in destruction.
     pub fn set_note(&self, number: u64) {
-        self.pool.word(self.header.plus(NOTE)).store(number, Ordering::Release);
-        self.pool.flush(self.header.plus(NOTE), 8);
-        self.pool.fence();
+        note::store(&self.pool, self.header.plus(NOTE), number);
     }
 
     pub(super) fn root_word_offset(&self) -> PoolOffset {

@@ -9,7 +9,6 @@ use crate::error::{Error, Result};
 use crate::latch;
 use crate::node::{FixedKey, Layout, Medium, Node};
 use crate::points::{FILLED_NODE, PARENT_WITH_ITS_SPLIT, ROOT_WITH_ITS_SPLIT, SIBLING_WITH_ITS_SPLIT};
-use entresol_memory::order::step;
 use entresol_memory::{PoolOffset, Publication};
 use smallvec::SmallVec;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,7 +129,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             (node.word_offset(geometry.keys), slots * K::WORDS * 8),
             (node.word_offset(geometry.values), slots * 8),
         ];
-        step(FILLED_NODE, || self.pool.flush_ranges(parts));
+        self.pool.flush_ranges_at(parts, FILLED_NODE);
     }
 
     /// Sets the root in the header; returns its word.

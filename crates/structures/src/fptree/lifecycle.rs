@@ -18,6 +18,7 @@ use crate::error::{Error, Result};
 use crate::key::TreeKey;
 use crate::latch::LatchStripes;
 use crate::leaf::{BITMAP_WORD, LEAF_BYTES, Leaf, bits};
+use crate::note;
 use crate::points::{DROPPED_LEAF_WITH_ITS_LINK, LEAF_OF_A_NEW_TREE, TREE_HEADER};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
@@ -136,9 +137,7 @@ impl<K: TreeKey> FpTree<K> {
     pub fn set_note(&self, number: u64) {
         let number = number.min((1 << NOTE_BITS) - 1);
         debug_assert!(number & NOTE_MARK == 0, "a note does not reach into its mark: {number:#x}");
-        self.pool.word(self.header.plus(NOTE)).store(NOTE_MARK | number, Ordering::Release);
-        self.pool.flush(self.header.plus(NOTE), 8);
-        self.pool.fence();
+        note::store(&self.pool, self.header.plus(NOTE), NOTE_MARK | number);
     }
 
     pub(super) fn first_leaf(&self) -> PoolOffset {

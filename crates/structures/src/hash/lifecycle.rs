@@ -51,16 +51,15 @@ impl<K: HashKey> HashTable<K> {
     /// offset.
     pub fn create<'p>(pool: &'p Pool, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let first = pool.reserve(SEGMENT_BYTES)?;
-        Segment::<K>::at(pool, first.offset()).clear(0, 0, PoolOffset::NULL);
-        pool.flush(first.offset(), SEGMENT_BYTES);
+        let segment = Segment::<K>::at(pool, first.offset());
+        segment.clear(0, 0, PoolOffset::NULL);
+        segment.flush(pool);
         let header = pool.reserve(HEADER_BYTES)?;
         let (magic, seed) = (magic(K::WORDS), pool.env().random_u64());
-        let words = pool.words(header.offset(), HEADER_BYTES / 8);
         let content = [magic, seed, check_word(magic, seed), first.offset().to_word(), 0, 0, 0, 0];
-        for (word, value) in words.iter().zip(content) {
-            word.store(value, Ordering::Relaxed);
+        for (word, value) in (0..).zip(content) {
+            publication.write(header.offset().word(word), value);
         }
-        pool.flush(header.offset(), HEADER_BYTES);
         publication.allocate(first);
         Ok(publication.allocate(header))
     }

@@ -27,8 +27,9 @@
 use super::displaced::DisplacedDistances;
 use super::key::{Hash, HashKey};
 use crate::leaf::bits;
-use crate::points::{BUCKET_META, SLOT_AFTER_ITS_ENTRY};
+use crate::points::{BUCKET_META, FORGOTTEN_PLACE, NEW_SEGMENT, SLOT_AFTER_ITS_ENTRY};
 use crate::simd::matching_bytes_of_word;
+use entresol_memory::order::{OrderPoint, Step};
 use entresol_memory::{Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU64, Ordering::Acquire, Ordering::Relaxed};
@@ -138,7 +139,7 @@ impl<'p, K: HashKey> Segment<'p, K> {
 
     /// Flushes a fresh segment: of each bucket only the used part.
     pub(super) fn flush(&self, pool: &Pool) {
-        let mut fresh = Ranges::new(pool);
+        let mut fresh = Ranges::new(pool, NEW_SEGMENT);
         fresh.add((self.offset, BUCKET_BYTES));
         for bucket in self.buckets() {
             let used = (u64::BITS - bucket.valid().leading_zeros()) as usize;
@@ -329,7 +330,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
     /// Removes the distance of an entry that is removed already.
     pub(super) fn forget_displaced(&self, displaced: DisplacedDistances, pool: &Pool) {
         self.words[DISPLACED].store(displaced.0, Relaxed);
-        pool.flush(self.offset.word(DISPLACED), 8);
+        pool.flush_word_at(self.offset.word(DISPLACED), FORGOTTEN_PLACE);
     }
 
     /// Copies entries of another bucket into the first free slots of one of an unreachable segment.
@@ -363,6 +364,7 @@ impl<'p, K: HashKey> Bucket<'p, K> {
 /// Ranges to flush, batched: on `journal` each call takes a lock.
 pub(super) struct Ranges<'p> {
     pool: &'p Pool,
+    point: OrderPoint<Step>,
     waiting: [(PoolOffset, usize); RANGES],
     count: usize,
 }
@@ -371,21 +373,23 @@ pub(super) struct Ranges<'p> {
 const RANGES: usize = 16;
 
 impl<'p> Ranges<'p> {
-    pub(super) fn new(pool: &'p Pool) -> Ranges<'p> {
-        Ranges { pool, waiting: [(PoolOffset::NULL, 0); RANGES], count: 0 }
+    /// Ranges that are flushed at a point.
+    pub(super) fn new(pool: &'p Pool, point: OrderPoint<Step>) -> Ranges<'p> {
+        Ranges { pool, point, waiting: [(PoolOffset::NULL, 0); RANGES], count: 0 }
     }
 
     pub(super) fn add(&mut self, range: (PoolOffset, usize)) {
         self.waiting[self.count] = range;
         self.count += 1;
         if self.count == RANGES {
-            self.pool.flush_ranges(self.waiting);
+            self.pool.flush_ranges_at(self.waiting, self.point);
             self.count = 0;
         }
     }
 
     pub(super) fn flush(self) {
-        self.waiting[..self.count].iter().for_each(|(offset, bytes)| self.pool.flush(*offset, *bytes));
+        let waiting = &self.waiting[..self.count];
+        waiting.iter().for_each(|range| self.pool.flush_ranges_at([*range], self.point));
     }
 }
 

@@ -17,8 +17,8 @@ use super::{DISTANCE_MAX, HashTable};
 use crate::error::{Error, Result};
 use crate::latch;
 use crate::leaf::bits;
-use crate::points::{CLEARED_AFTER_SPLIT, DEPTH_WITH_THE_LINK, NEW_SEGMENT, WHOLE_AFTER_CLEARING};
-use entresol_memory::order::{in_order, step};
+use crate::points::{CLEARED_AFTER_SPLIT, CLEARED_SLOTS, DEPTH_WITH_THE_LINK, WHOLE_AFTER_CLEARING};
+use entresol_memory::order::in_order;
 use entresol_memory::{Pool, PoolOffset};
 
 /// Reason of a split.
@@ -81,7 +81,7 @@ impl<K: HashKey> HashTable<K> {
         upper.clear(depth, prefix, segment.next());
         let partition = SegmentPartition::of(&segment, depth, self.seed);
         fill_upper(&segment, &upper, &partition)?;
-        step(NEW_SEGMENT, || upper.flush(&self.pool));
+        upper.flush(&self.pool);
         let mut publication = self.pool.publication();
         publication.allocate(reservation);
         segment.set_next(upper.offset(), &mut publication);
@@ -201,7 +201,7 @@ fn clear<K: HashKey>(pool: &Pool, segment: &Segment<'_, K>, partition: &SegmentP
             places[hash.home()] = place.unwrap_or(places[hash.home()]);
         }
     }
-    let mut changed = Ranges::new(pool);
+    let mut changed = Ranges::new(pool, CLEARED_SLOTS);
     for ((bucket, slots), place) in segment.buckets().zip(partition.moving).zip(places) {
         if bucket.valid() & u64::from(slots) != 0 {
             changed.add(bucket.store_meta(bucket.meta().only(!u64::from(slots))));

@@ -19,6 +19,7 @@ use super::{Core, Counters, LsmTree, TreeSite};
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::FixedKey;
+use crate::points::LSM_HEADER;
 use entresol_memory::{Error as MemoryError, Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -57,7 +58,7 @@ impl<K: FixedKey> LsmTree<K> {
             publication.allocate(log);
         }
         pool.word(header.offset().plus(CHECK)).store(header_check(pool, header.offset()), Relaxed);
-        pool.flush(header.offset(), HEADER_BYTES);
+        pool.flush_at(header.offset(), HEADER_BYTES, LSM_HEADER);
         Ok(publication.allocate(header))
     }
 

@@ -16,6 +16,7 @@ use super::{LsmOptions, LsmParameters, LsmTree, Maintenance};
 use crate::error::Result;
 use crate::fptree::TreeStats;
 use crate::node::{Entries, FixedKey};
+use crate::note;
 use crate::range::Scan;
 use crate::{Change, Inserted};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
@@ -24,7 +25,7 @@ use parking_lot::Mutex;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
 /// Writes of a buffer.
 const BUFFER_ENTRIES: u32 = 1024;
@@ -257,10 +258,7 @@ impl<K: FixedKey> PooledLsmTree<K> {
 
     /// Stores a number.
     pub fn set_note(&self, number: u64) {
-        let place = self.tree.root_offset().plus(NOTE);
-        self.pool().word(place).store(number, Release);
-        self.pool().flush(place, 8);
-        self.pool().fence();
+        note::store(self.pool(), self.tree.root_offset().plus(NOTE), number);
     }
 
     /// Verifies all invariants; see [`LsmTree::check`].

@@ -13,6 +13,7 @@ use super::bits::{self, Map};
 use super::geometry::{Front, WORD_OF_STATE};
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
+use crate::points::{APPENDED_ENTRIES, APPENDED_FINGERPRINTS};
 use crate::simd::matching_bytes;
 
 /// Unsorted entries with a bitmap; nodes of `BYTES`.
@@ -116,11 +117,11 @@ impl<const HASHED: bool> Unordered<HASHED> {
             let slot = Self::free_slot(&map, geometry, entry.0);
             Self::store(node, geometry, slot, *entry);
             map.insert(slot);
-            medium.flush(node, geometry.keys + slot * K::WORDS, K::WORDS);
-            medium.flush(node, geometry.values + slot, 1);
+            medium.flush(node, geometry.keys + slot * K::WORDS, K::WORDS, APPENDED_ENTRIES);
+            medium.flush(node, geometry.values + slot, 1, APPENDED_ENTRIES);
         }
         if HASHED && !entries.is_empty() {
-            medium.flush(node, geometry.bytes, geometry.byte_words);
+            medium.flush(node, geometry.bytes, geometry.byte_words, APPENDED_FINGERPRINTS);
         }
         map.commit(node, geometry, medium);
     }

@@ -26,7 +26,7 @@
 use super::geometry::WORD_OF_STATE;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
-use crate::points::{ERASED_KEY, SHIFT_WITH_ITS_INSERT};
+use crate::points::{APPENDED_ENTRIES, ENTRY_COPY, ERASED_KEY, SHIFT_WITH_ITS_INSERT, STATE_AFTER_COPIES};
 use entresol_memory::PUBLICATION_WORDS_MAX;
 use smallvec::SmallVec;
 
@@ -215,8 +215,9 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         let mut end = count;
         if count - place > together {
             node.copy_entry::<K>(geometry, count - 1, count);
-            medium.flush_both(node, (geometry.keys + count, 1), (geometry.values + count, 1));
-            medium.fence();
+            let (key, value) = ((geometry.keys + count, 1), (geometry.values + count, 1));
+            medium.flush_both(node, key, value, ENTRY_COPY);
+            medium.fence(STATE_AFTER_COPIES);
             medium.step(node, STATE, count as u64 + 1);
             end = place + together;
             for slot in (end..count - 1).rev() {
@@ -274,8 +275,8 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, count + i, *key, *value);
         }
-        medium.flush(node, geometry.keys + count, entries.len());
-        medium.flush(node, geometry.values + count, entries.len());
+        medium.flush(node, geometry.keys + count, entries.len(), APPENDED_ENTRIES);
+        medium.flush(node, geometry.values + count, entries.len(), APPENDED_ENTRIES);
         medium.set(node, STATE, (count + entries.len()) as u64);
         Ok(())
     }

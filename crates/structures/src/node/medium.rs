@@ -2,7 +2,8 @@
 
 use super::Node;
 use crate::error::Result;
-use entresol_memory::order::{After, Barrier, OrderPoint, Store};
+use crate::points::{PREPARED_WORD, STEP_AFTER_STEP};
+use entresol_memory::order::{After, Barrier, Fence, Flush, OrderPoint, Step, Store};
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, Publication};
 use std::sync::atomic::Ordering::{Relaxed, Release};
 
@@ -70,26 +71,33 @@ impl Medium<'_, '_> {
 
     /// Starts to make stored words durable; they are durable before the commit.
     #[inline]
-    pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize) {
+    pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize, point: OrderPoint<Flush>) {
         if let Medium::Pool(pool, _) = self {
-            pool.flush(node.word_offset(word), count * 8);
+            pool.flush_at(node.word_offset(word), count * 8, point);
         }
     }
 
     /// Same as [`Medium::flush`] for two runs of words, each from a word on, which need no order between
     /// them.
     #[inline]
-    pub(crate) fn flush_both(&mut self, node: Node<'_>, first: (usize, usize), second: (usize, usize)) {
+    pub(crate) fn flush_both(
+        &mut self,
+        node: Node<'_>,
+        first: (usize, usize),
+        second: (usize, usize),
+        point: OrderPoint<Step>,
+    ) {
         if let Medium::Pool(pool, _) = self {
-            pool.flush_ranges([first, second].map(|(word, count)| (node.word_offset(word), count * 8)));
+            let ranges = [first, second].map(|(word, count)| (node.word_offset(word), count * 8));
+            pool.flush_ranges_at(ranges, point);
         }
     }
 
     /// Orders the flushed words before all later stores.
     #[inline]
-    pub(crate) fn fence(&mut self) {
+    pub(crate) fn fence(&mut self, point: OrderPoint<Fence>) {
         if let Medium::Pool(pool, _) = self {
-            pool.fence();
+            pool.fence_at(point);
         }
     }
 
@@ -97,8 +105,10 @@ impl Medium<'_, '_> {
     #[inline]
     pub(crate) fn step(&mut self, node: Node<'_>, word: usize, value: u64) {
         node.words()[word].store(value, Release);
-        self.flush(node, word, 1);
-        self.fence();
+        if let Medium::Pool(pool, _) = self {
+            pool.flush_word_at(node.word_offset(word), PREPARED_WORD);
+        }
+        self.fence(STEP_AFTER_STEP);
     }
 
     /// Changes several words at once, now: a preparation that cannot be ordered one word at a time.

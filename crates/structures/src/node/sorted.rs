@@ -26,8 +26,7 @@
 use super::geometry::WORD_OF_STATE;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
-use crate::points::GAP_COPIES;
-use entresol_memory::order;
+use crate::points::{GAP_COPIES, STATE_AFTER_COPIES};
 
 /// Sorted entries with a gap; nodes of `BYTES`. Read with binary search.
 #[derive(Debug)]
@@ -97,7 +96,7 @@ fn flush_slots<K: FixedKey>(
 ) {
     if count > 0 {
         let keys = (geometry.keys + first * K::WORDS, count * K::WORDS);
-        order::step(GAP_COPIES, || medium.flush_both(node, keys, (geometry.values + first, count)));
+        medium.flush_both(node, keys, (geometry.values + first, count), GAP_COPIES);
     }
 }
 
@@ -143,7 +142,7 @@ fn approach<K: FixedKey>(
     while gap.start.abs_diff(place) > distance_max {
         let count = (gap.start.abs_diff(place) - distance_max).min(gap.width());
         let after = copy_across::<K>(node, geometry, gap, place, count, medium);
-        medium.fence();
+        medium.fence(STATE_AFTER_COPIES);
         medium.step(node, STATE, after.encode());
         gap = after;
     }

@@ -18,6 +18,7 @@
 use super::geometry::WORD_OF_STATE;
 use super::{FixedKey, Geometry, Layout, Medium, Node, search};
 use crate::error::Result;
+use crate::points::{APPENDED_ENTRIES, ENTRY_COPY, STATE_AFTER_COPIES};
 use entresol_memory::PUBLICATION_WORDS_MAX;
 
 /// Unsorted entries with a hole; nodes of `BYTES`. Read with linear search.
@@ -88,9 +89,9 @@ fn fill_hole<K: FixedKey>(node: Node<'_>, geometry: &Geometry, medium: &mut Medi
     let last = used.slots - 1;
     if hole != last {
         node.copy_entry::<K>(geometry, last, hole);
-        medium.flush(node, geometry.keys + hole * K::WORDS, K::WORDS);
-        medium.flush(node, geometry.values + hole, 1);
-        medium.fence();
+        let key = (geometry.keys + hole * K::WORDS, K::WORDS);
+        medium.flush_both(node, key, (geometry.values + hole, 1), ENTRY_COPY);
+        medium.fence(STATE_AFTER_COPIES);
     }
     medium.step(node, STATE, UsedSlots { slots: last, hole: None }.encode());
     last
@@ -215,8 +216,9 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, count + i, *key, *value);
         }
-        medium.flush(node, geometry.keys + count * K::WORDS, entries.len() * K::WORDS);
-        medium.flush(node, geometry.values + count, entries.len());
+        let keys = (geometry.keys + count * K::WORDS, entries.len() * K::WORDS);
+        medium.flush(node, keys.0, keys.1, APPENDED_ENTRIES);
+        medium.flush(node, geometry.values + count, entries.len(), APPENDED_ENTRIES);
         medium.set(node, STATE, UsedSlots { slots: count + entries.len(), hole: None }.encode());
         Ok(())
     }

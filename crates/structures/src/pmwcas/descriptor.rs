@@ -1,9 +1,11 @@
 //! Descriptors, and the words that refer to them.
 
 use super::{PmwCas, Swap, WORDS_MAX};
+use crate::points::FORGOTTEN_ENTRY;
 use entresol_memory::PoolOffset;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 pub(super) const DIRTY: u64 = 1 << 63;
 const IN_FLIGHT: u64 = 1 << 62;
@@ -103,10 +105,19 @@ impl Descriptor<'_> {
 }
 
 impl PmwCas {
-    /// Empties the descriptor: from the next fence on, recovery finds no entries in it.
-    pub(super) fn empty(&self, descriptor: Descriptor<'_>) {
-        descriptor.words[1].store(0, Release);
-        self.pool.flush(descriptor.at.plus(8), 8);
+    /// Removes the offset of a word of this range from every entry, also from those behind the number of entries:
+    /// an operation that is written there next may reach the medium in part. Recovery skips what is left.
+    pub(super) fn forget_in(&self, descriptor: Descriptor<'_>, range: &Range<PoolOffset>) {
+        for entry in (0..WORDS_MAX).map(|index| ENTRIES + index * ENTRY_WORDS) {
+            let word = &descriptor.words[entry];
+            let found = word.load(Acquire);
+            // Unless an operation on other words takes the entry meanwhile.
+            if range.contains(&PoolOffset::from_word(found))
+                && word.compare_exchange(found, PoolOffset::NULL.to_word(), AcqRel, Acquire).is_ok()
+            {
+                self.pool.flush_word_at(descriptor.at.word(entry), FORGOTTEN_ENTRY);
+            }
+        }
     }
 
     pub(super) fn descriptor(&self, number: u64) -> Descriptor<'_> {

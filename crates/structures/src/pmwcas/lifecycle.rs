@@ -12,7 +12,7 @@
 use super::descriptor::{DESCRIPTOR_BYTES, DIRTY, Descriptor, HEADER_BYTES, SUCCEEDED, WordState, decode};
 use super::{DESCRIPTORS_MAX, PmwCas, VALUE_MAX, WORDS_MAX};
 use crate::error::{Error, Result};
-use crate::points::OPERATIONS_FINISHED_AT_OPEN;
+use crate::points::{NEW_DESCRIPTORS, OPERATIONS_FINISHED_AT_OPEN, RECOVERED_WORD, REUSE_AFTER_RECOVERY};
 use entresol_memory::order::step;
 use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
@@ -49,7 +49,7 @@ impl PmwCas {
         words[0].store(MAGIC, Relaxed);
         words[1].store(descriptors as u64, Relaxed);
         words[2].store(seal(descriptors as u64, at), Relaxed);
-        pool.flush(at, bytes);
+        pool.flush_ranges_at([(at, bytes)], NEW_DESCRIPTORS);
         Ok(publication.allocate(object))
     }
 
@@ -78,11 +78,8 @@ impl PmwCas {
         step(OPERATIONS_FINISHED_AT_OPEN, || {
             (0..descriptors).try_for_each(|number| opened.recover(opened.descriptor(number)))
         })?;
-        // Before a descriptor is emptied, or written again, no word on the medium may refer to it.
-        pool.fence();
-        let used = (0..descriptors).map(|number| opened.descriptor(number));
-        used.filter(|descriptor| descriptor.count() > 0).for_each(|descriptor| opened.empty(descriptor));
-        pool.fence();
+        // The descriptors stay as they are: recovering them again changes nothing.
+        pool.fence_at(REUSE_AFTER_RECOVERY);
         Ok(opened)
     }
 
@@ -120,7 +117,7 @@ impl PmwCas {
                 return Err(Error::Corrupt { offset: descriptor.at, message });
             }
             words[0].store(value, Release);
-            self.pool.flush(entry.at, 8);
+            self.pool.flush_word_at(entry.at, RECOVERED_WORD);
         }
         Ok(())
     }

@@ -68,6 +68,7 @@ mod tests;
 
 use crate::error::{Error, Result};
 use crate::latch;
+use crate::points::FREED_AFTER_FORGOTTEN;
 use descriptor::Descriptor;
 use entresol_memory::{Pool, PoolOffset};
 use parking_lot::Mutex;
@@ -200,15 +201,9 @@ impl PmwCas {
     /// Ensures that recovery does not read words of a range that is about to be freed. No operation on them
     /// may be in flight. Cost: a read of each descriptor; a fence.
     pub fn forget(&self, at: PoolOffset, bytes: u64) {
-        // No descriptor is claimed meanwhile.
-        let _free = self.free.lock();
-        for number in 0..self.participants.len() as u64 {
-            let descriptor = self.descriptor(number);
-            let is_over = self.participants[number as usize].load(Acquire) == 0;
-            if is_over && descriptor.entries().any(|entry| (at..at.plus(bytes)).contains(&entry.at)) {
-                self.empty(descriptor);
-            }
-        }
-        self.pool.fence();
+        let range = at..at.plus(bytes);
+        let descriptors = 0..self.participants.len() as u64;
+        descriptors.for_each(|number| self.forget_in(self.descriptor(number), &range));
+        self.pool.fence_at(FREED_AFTER_FORGOTTEN);
     }
 }

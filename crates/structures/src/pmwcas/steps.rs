@@ -6,8 +6,8 @@ use super::descriptor::{
 use super::{PmwCas, Swap};
 use crate::error::{Error, Result};
 use crate::points::{
-    DESCRIPTOR, FINISHED_WORD, REUSE_AFTER_VALUES, STATUS, STATUS_AFTER_TARGETS, TARGET, VALUES_AFTER_STATUS,
-    WORDS_AFTER_DESCRIPTOR,
+    CLEAN_AFTER_DURABLE, DESCRIPTOR, DIRTY_WORD, FINISHED_WORD, REUSE_AFTER_VALUES, STATUS,
+    STATUS_AFTER_TARGETS, TARGET, VALUES_AFTER_STATUS, WORDS_AFTER_DESCRIPTOR,
 };
 use entresol_memory::PoolOffset;
 use std::sync::atomic::AtomicU64;
@@ -120,8 +120,8 @@ impl PmwCas {
 
     /// Flushes a dirty word and marks it as clean, if it still is that word.
     fn make_durable(&self, at: PoolOffset, found: u64) {
-        self.pool.flush(at, 8);
-        self.pool.fence();
+        self.pool.flush_word_at(at, DIRTY_WORD);
+        self.pool.fence_at(CLEAN_AFTER_DURABLE);
         let _ = swap(self.pool.word(at), found, found & !DIRTY);
     }
 

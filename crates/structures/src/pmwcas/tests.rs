@@ -4,6 +4,7 @@
 #![allow(clippy::unwrap_used)]
 
 use super::*;
+use crate::crash_histories::leave_junk;
 use entresol_memory::PoolOffset;
 use entresol_memory::crash::{CrashOptions, CrashReport, Recorder, check_at, seeds, take_turns};
 use entresol_memory::{Env, PoolOptions, Result as MemoryResult};
@@ -17,6 +18,7 @@ const TARGETS: &str = "words";
 
 /// Creates descriptors, and words that are all 0.
 fn set_up(pool: &Arc<Pool>, descriptors: usize) -> (PmwCas, PoolOffset) {
+    leave_junk(pool, 1024).unwrap();
     let object = pool.reserve(WORDS as usize * 8).unwrap();
     let at = object.offset();
     pool.words(at, WORDS as usize).iter().for_each(|word| word.store(0, Ordering::Relaxed));
@@ -271,63 +273,111 @@ fn every_fence_may_be_the_last() {
 
 /// Two threads in turns, each counting in its own word and both in a third: after a crash the third is the
 /// sum, and no returned operation is lost.
+fn helped(seed: u64) -> MemoryResult<CrashReport> {
+    let counted: Arc<[AtomicU64; 2]> = Arc::default();
+    let (counts, moment) = (Arc::clone(&counted), Arc::clone(&counted));
+    let options = CrashOptions { seed, random_states: 6, crash_recovery_every: 0, ..CrashOptions::default() };
+    let history = move |pool: &Arc<Pool>| {
+        let (pmwcas, at) = set_up(pool, 6);
+        let (pmwcas, counts) = (&pmwcas, &counts);
+        let thread = |own: u64| {
+            move || {
+                for i in 0..25 {
+                    loop {
+                        let sum = pmwcas.read(at.plus(16)).unwrap();
+                        let swaps = [
+                            Swap { at: at.plus(own * 8), old: i, new: i + 1 },
+                            Swap { at: at.plus(16), old: sum, new: sum + 1 },
+                        ];
+                        if pmwcas.compare_and_swap(&swaps).unwrap() {
+                            break;
+                        }
+                    }
+                    counts[own as usize].store(i + 1, Ordering::Release);
+                }
+            }
+        };
+        take_turns(seed, vec![Box::new(thread(0)), Box::new(thread(1))]);
+        assert_eq!(
+            (pmwcas.read(at).unwrap(), pmwcas.read(at.plus(8)).unwrap(), pmwcas.read(at.plus(16)).unwrap()),
+            (25, 25, 50)
+        );
+        Ok(())
+    };
+    let moment = move || [0, 1].map(|i: usize| moment[i].load(Ordering::Acquire));
+    check_at(&options, history, moment, |pool, returned: &[u64; 2]| {
+        let Some((pmwcas, at)) = reopened(pool)? else { return Ok(()) };
+        let found = [0, 1, 2].map(|word| pmwcas.read(at.plus(word * 8)).unwrap());
+        if found[0] + found[1] != found[2] {
+            return Err(format!("{found:?} do not add up"));
+        }
+        for (found, returned) in found.iter().zip(returned) {
+            if !(*returned..=returned + 1).contains(found) {
+                return Err(format!("{found} operations are there, {returned} had returned"));
+            }
+        }
+        Ok(())
+    })
+}
+
 #[test]
 fn helpers_survive_crashes() {
     let mut total = CrashReport::default();
-    for seed in seeds(3) {
-        let counted: Arc<[AtomicU64; 2]> = Arc::default();
-        let (counts, moment) = (Arc::clone(&counted), Arc::clone(&counted));
-        let options =
-            CrashOptions { seed, random_states: 6, crash_recovery_every: 0, ..CrashOptions::default() };
-        let history = move |pool: &Arc<Pool>| {
-            let (pmwcas, at) = set_up(pool, 6);
-            let (pmwcas, counts) = (&pmwcas, &counts);
-            let thread = |own: u64| {
-                move || {
-                    for i in 0..25 {
-                        loop {
-                            let sum = pmwcas.read(at.plus(16)).unwrap();
-                            let swaps = [
-                                Swap { at: at.plus(own * 8), old: i, new: i + 1 },
-                                Swap { at: at.plus(16), old: sum, new: sum + 1 },
-                            ];
-                            if pmwcas.compare_and_swap(&swaps).unwrap() {
-                                break;
-                            }
-                        }
-                        counts[own as usize].store(i + 1, Ordering::Release);
-                    }
-                }
-            };
-            take_turns(seed, vec![Box::new(thread(0)), Box::new(thread(1))]);
-            assert_eq!(
-                (
-                    pmwcas.read(at).unwrap(),
-                    pmwcas.read(at.plus(8)).unwrap(),
-                    pmwcas.read(at.plus(16)).unwrap()
-                ),
-                (25, 25, 50)
-            );
-            Ok(())
-        };
-        let moment = move || [0, 1].map(|i: usize| moment[i].load(Ordering::Acquire));
-        let report = check_at(&options, history, moment, |pool, returned: &[u64; 2]| {
-            let Some((pmwcas, at)) = reopened(pool)? else { return Ok(()) };
-            let found = [0, 1, 2].map(|word| pmwcas.read(at.plus(word * 8)).unwrap());
-            if found[0] + found[1] != found[2] {
-                return Err(format!("{found:?} do not add up"));
-            }
-            for (found, returned) in found.iter().zip(returned) {
-                if !(*returned..=returned + 1).contains(found) {
-                    return Err(format!("{found} operations are there, {returned} had returned"));
-                }
-            }
-            Ok(())
-        });
-        total.add(&report.unwrap());
-    }
+    seeds(3).for_each(|seed| total.add(&helped(seed).unwrap()));
     println!("{total:?}");
     assert!(total.explored(5000), "{total:?}");
+}
+
+/// Words whose memory is used for something else, which looks like a word in flight, after another thread has
+/// made an operation forget them: before and after an open, from entries that count and from those behind.
+fn forgotten() -> MemoryResult<CrashReport> {
+    const LOOKS_IN_FLIGHT: u64 = 1 << 62;
+    const REUSED: [&str; 2] = ["reused", "reused after an open"];
+    let history = move |pool: &Arc<Pool>| {
+        let (pmwcas, at) = set_up(pool, 1);
+        let root = pmwcas.root_offset();
+        let count = |words: &[PoolOffset]| {
+            let up = |at| {
+                let old = pmwcas.read(at).unwrap();
+                Swap { at, old, new: old + 1 }
+            };
+            let swaps: Vec<Swap> = words.iter().map(|at| up(*at)).collect();
+            assert!(pmwcas.compare_and_swap(&swaps).unwrap());
+        };
+        // Entries are in the order of their words: the one that stays behind is the last.
+        let others = [0, 1].map(|word| at.plus(word * 8));
+        for (number, name) in (0..).zip(REUSED) {
+            let word = at.plus((8 + number) * 8);
+            count(&[others[0], word]);
+            count(&others[..1]);
+            let forget = || match number {
+                0 => pmwcas.forget(word, 8),
+                _ => PmwCas::open(pool, root).unwrap().forget(word, 8),
+            };
+            std::thread::scope(|scope| scope.spawn(forget).join().expect("it does not panic"));
+            let mut publication = pool.publication();
+            publication.set(word, LOOKS_IN_FLIGHT);
+            publication.set_root(name, word)?;
+            publication.publish()?;
+            count(&others);
+            count(&others);
+        }
+        Ok(())
+    };
+    let options = CrashOptions { crash_recovery_every: 5, ..CrashOptions::default() };
+    entresol_memory::crash::check(&options, history, |pool| {
+        let Some(root) = pool.root(ROOT) else { return Ok(()) };
+        PmwCas::open(pool, root).map_err(|error| error.to_string())?;
+        let words = REUSED.into_iter().filter_map(|name| Some((name, pool.root(name)?)));
+        let mut changed = words.filter(|(_, at)| pool.word(*at).load(Ordering::Relaxed) != LOOKS_IN_FLIGHT);
+        changed.next().map_or(Ok(()), |(name, _)| Err(format!("an open changes the word that is {name}")))
+    })
+}
+
+#[test]
+fn memory_that_was_forgotten_can_be_used_again_after_a_crash() {
+    let report = forgotten().unwrap();
+    assert!(report.states > 20, "{report:?}");
 }
 
 #[cfg(feature = "mutants")]
@@ -336,7 +386,11 @@ fn every_mutant_of_operations_is_caught() {
     use crate::listed::{LIST, Test};
     use entresol_memory::order::faults::{alone, check_all};
     let _alone = alone();
-    let run = || crashes(30, &CrashOptions { crash_recovery_every: 0, ..CrashOptions::default() });
+    let run = || {
+        crashes(30, &CrashOptions { crash_recovery_every: 7, ..CrashOptions::default() })?;
+        forgotten()?;
+        (0..3).try_for_each(|seed| helped(seed).map(drop))
+    };
     run().unwrap();
     assert!(check_all(crate::POINTS, LIST, Test::PmwCas, run) >= 5);
 }

@@ -17,10 +17,12 @@ use super::{
 use crate::error::{Error, Result};
 use crate::latch::LatchStripes;
 use crate::node::{Entries, FixedKey, Medium};
+use crate::note;
+use crate::points::LIST_NODE;
 use entresol_memory::{PUBLICATION_WORDS_MAX, Pool, PoolOffset, Publication};
 use std::marker::PhantomData;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{Acquire, Release};
 use std::sync::atomic::{AtomicU64, AtomicUsize};
 
 pub(super) const HEADER_BYTES: usize = 64;
@@ -54,9 +56,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
 
     /// Stores a number. The list must not be in destruction.
     pub fn set_note(&self, number: u64) {
-        self.pool.word(self.header.plus(NOTE)).store(number, Release);
-        self.pool.flush(self.header.plus(NOTE), 8);
-        self.pool.fence();
+        note::store(&self.pool, self.header.plus(NOTE), number);
     }
 
     fn seal(head: PoolOffset) -> u64 {
@@ -81,12 +81,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
         let values = [MAGIC, Self::kind(), head.offset().to_word(), 0, Self::seal(head.offset()), 0, 0, 0];
-        for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
-            word.store(value, Relaxed);
+        for (word, value) in (0..).zip(values) {
+            publication.write(at.word(word), value);
         }
-        pool.flush(at, HEADER_BYTES);
         Self::unopened(pool, at, head.offset()).fill(head.offset(), LEVELS_MAX, K::MIN, &[]);
-        pool.flush(head.offset(), head_bytes);
+        pool.flush_at(head.offset(), head_bytes, LIST_NODE);
         publication.allocate(head);
         Ok(publication.allocate(header))
     }

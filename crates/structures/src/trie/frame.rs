@@ -14,10 +14,11 @@ use super::{CARRIED_WORDS_MAX, seal};
 use crate::error::{DescentError, Error, Result};
 use crate::key::KEY_BYTES_MAX;
 use crate::latch::{self, LatchStripes};
+use crate::note;
 use entresol_memory::{Pool, PoolOffset, Publication};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 pub(super) const HEADER_BYTES: usize = 64;
 pub(super) const MAGIC: u64 = u64::from_le_bytes(*b"TRIE\0\0\0\x01");
@@ -47,10 +48,9 @@ impl TrieFrame {
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
         let values = [MAGIC, kind, root, 0, seal([MAGIC, kind, at.to_word()]), 0, 0, 0];
-        for (word, value) in pool.words(at, HEADER_BYTES / 8).iter().zip(values) {
-            word.store(value, Relaxed);
+        for (word, value) in (0..).zip(values) {
+            with.write(at.word(word), value);
         }
-        pool.flush(at, HEADER_BYTES);
         Ok(with.allocate(header))
     }
 
@@ -155,9 +155,7 @@ impl TrieFrame {
 
     /// Stores a number. The trie must not be in destruction.
     pub(super) fn set_note(&self, number: u64) {
-        self.pool.word(self.header.plus(NOTE)).store(number, Release);
-        self.pool.flush(self.header.plus(NOTE), 8);
-        self.pool.fence();
+        note::store(&self.pool, self.header.plus(NOTE), number);
     }
 
     /// Returns true if a header's trie is being destroyed.

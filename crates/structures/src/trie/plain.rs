@@ -86,7 +86,7 @@ impl Trie {
     pub fn create<'p>(pool: &'p Arc<Pool>, publication: &mut Publication<'p>) -> Result<PoolOffset> {
         let root = pool.reserve(NODE_BYTES)?;
         fill(pool, root.offset(), 0, None, None);
-        pool.flush(root.offset(), NODE_BYTES);
+        pool.flush_at(root.offset(), NODE_BYTES, TRIE_NODE);
         let root = publication.allocate(root).to_word();
         TrieFrame::create(pool, KIND, root, publication)
     }

@@ -2,7 +2,7 @@
 //! family), each as a short history around the operation, with many random crash states. Ours pass.
 
 use super::crash::{Step, run};
-use super::{Instance, small_instances};
+use super::{Instance, instances, small_instances};
 use entresol_memory::crash::CrashOptions;
 
 /// Every design, in nodes of 12 entries.
@@ -36,6 +36,19 @@ fn fast_fair_missing_flush_after_delete() {
 fn fast_fair_crash_while_entries_shift_across_lines() {
     // Always in front, so that everything shifts.
     let steps = inserts((0..14).rev().map(|i| i * 10));
+    shake(&steps);
+}
+
+/// As before, in nodes of so many entries that they shift in several commits; and a hole that is filled.
+#[test]
+fn crash_while_many_entries_shift() {
+    let options = CrashOptions { random_states: 8, crash_recovery_every: 0, ..CrashOptions::default() };
+    let large = instances().into_iter().find(|instance| instance.name == "FastFairTree u64 1024/512");
+    let report = run(large.unwrap(), inserts((0..50).rev().map(|i| i * 10)), &options);
+    assert!(report.explored(200), "{report:?}");
+    let mut steps = inserts((0..12).map(|i| i * 10));
+    steps.extend([0, 10, 20].map(Step::Remove));
+    steps.extend(inserts((0..12).map(|i| i * 10 + 5)));
     shake(&steps);
 }
 

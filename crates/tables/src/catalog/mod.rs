@@ -542,12 +542,9 @@ fn create_root(context: &Arc<StateContext>) -> Result<(Arc<State>, GroupId)> {
     let reservation = pool.reserve(ROOT_WORDS * 8)?;
     let mut words = [ROOT_FORMAT, u64::from(state.id().0), u64::from(default_group.0), 0];
     words[3] = root_checksum(&words[..3]);
-    for (word, value) in pool.words(reservation.offset(), ROOT_WORDS).iter().zip(words) {
-        word.store(value, Ordering::Relaxed);
-    }
-    pool.flush(reservation.offset(), ROOT_WORDS * 8);
     let mut publication = pool.publication();
     let offset = publication.allocate(reservation);
+    (0..).zip(words).for_each(|(word, value)| publication.write(offset.word(word), value));
     publication.set_root(ROOT_NAME, offset)?;
     // Recovery: until this is published there is no catalog, and the state above is an orphan.
     publication.publish()?;

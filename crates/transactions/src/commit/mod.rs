@@ -59,7 +59,7 @@ use crate::visibility::active::CommitStamp;
 use crate::visibility::in_flight::{CommitsInFlight, LastOfEach, QueuedCommit};
 use crate::visibility::snapshot::{Class, Snapshot};
 use crate::{Error, GroupId, Protocol, Result, Timestamp, interleave};
-use entresol_memory::order::{self, not_yet, step};
+use entresol_memory::order::{Fence, OrderPoint, not_yet, step};
 use entresol_memory::{Durability, Pool, PoolOffset, Reservation};
 use entresol_structures::Inserted;
 use smallvec::{SmallVec, smallvec};
@@ -398,7 +398,7 @@ impl<'c> Execution<'c> {
                 object.clear(*dead);
             }
         }
-        order::fence(VERSIONS_AFTER_ANNOUNCEMENT, || self.fence());
+        self.fence_at(VERSIONS_AFTER_ANNOUNCEMENT);
         // Pairs with `Transaction::check_still_open`.
         fence(Ordering::Release);
     }
@@ -428,7 +428,7 @@ impl<'c> Execution<'c> {
         }
         steps.endings.iter().for_each(|ending| ending.write(cts));
         steps.appends.iter().for_each(|append| append.write(cts));
-        order::fence(BITS_AFTER_VERSIONS, || self.fence());
+        self.fence_at(BITS_AFTER_VERSIONS);
     }
 
     /// Phase 3.
@@ -476,7 +476,7 @@ impl<'c> Execution<'c> {
                 }
             }
         }
-        order::fence(LAST_CTS_AFTER_BITS, || self.fence());
+        self.fence_at(LAST_CTS_AFTER_BITS);
         Ok(())
     }
 }
@@ -491,13 +491,13 @@ impl Execution<'_> {
     }
 
     /// Orders the writes before it before those after it: on the medium, if any of them goes there.
-    fn fence(&self) {
+    fn fence_at(&self, point: OrderPoint<Fence>) {
         if self.is_durable {
-            self.pool.fence()
+            self.pool.fence_at(point);
         } else {
-            fence(Ordering::Release)
+            fence(Ordering::Release);
         }
-        self.disk.iter().for_each(|disk| disk.fence());
+        self.disk.iter().for_each(|disk| disk.fence_at(point));
     }
 
     /// Makes the writes to the disk beside the main pool durable, where `LastCTS` is about to cover them.

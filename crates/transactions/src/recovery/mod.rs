@@ -20,7 +20,10 @@ use crate::context::state::State;
 use crate::locking::stripes::Stripes;
 use crate::mvcc::chain::Chain;
 use crate::mvcc::object::VersionedObject;
-use crate::points::{ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_REUSED, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED};
+use crate::points::{
+    ANNOUNCED_AT_OPEN, ANNOUNCED_NOT_REUSED, DURABLE_GROUPS_RECOVERED, INVALID_RANGE_NOTED,
+    RANGES_GO_AFTER_TRACES,
+};
 use crate::{GroupId, Result, Timestamp};
 use entresol_memory::order::{step, value};
 use entresol_memory::{Pool, PoolOffset};
@@ -158,7 +161,7 @@ pub(crate) fn scrub_group<'s>(
         scrubbed += StateContext::scrub_history(state)?;
     }
     // Recovery rule: a range goes only after everything that it hides.
-    pool.fence();
+    pool.fence_at(RANGES_GO_AFTER_TRACES);
     pool.check_healthy()?;
     if let Some(disk) = disk {
         disk.pool().sync()?;

@@ -6,6 +6,7 @@
 //! only a power failure right there shows it.
 
 use crate::history::Failure;
+use crate::points::{LINE, LINE_AFTER_LINE};
 use entresol_memory::{Pool, PoolOffset};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,8 +43,8 @@ impl Order {
         for line in 0..LINES {
             let at = self.row.plus(line * LINE_BYTES);
             self.pool.word(at).store(step, Ordering::Relaxed);
-            self.pool.flush(at, 8);
-            self.pool.fence();
+            self.pool.flush_word_at(at, LINE);
+            self.pool.fence_at(LINE_AFTER_LINE);
         }
     }
 

@@ -93,7 +93,7 @@ impl Dax {
         });
     }
 
-    /// Stores the bytes and starts to make them durable; see [`crate::Pool::store_flushed`].
+    /// Stores the bytes and starts to make them durable; see [`crate::Pool::store_flushed_at`].
     pub(crate) fn store_flushed(&self, mapping: &Mapping, offset: PoolOffset, bytes: &[u8]) {
         let words = mapping.words(offset.bytes(), bytes.len().div_ceil(8));
         if stream::AVAILABLE && self.line_flush.is_some() && bytes.len() >= STREAM_BYTES_MIN {

@@ -20,7 +20,7 @@
 use crate::error::{Error, Result};
 use crate::lsm::files::block::LsmEntry;
 use crate::node::FixedKey;
-use crate::points::STAMP_AFTER_RECORD;
+use crate::points::{NEW_LOG, STAMP_AFTER_RECORD};
 use entresol_memory::{Pool, PoolOffset, Publication};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -49,7 +49,7 @@ impl Log {
         let bytes = log_bytes(self.capacity) as usize;
         pool.words(self.offset, bytes / 8).iter().for_each(|word| word.store(0, Relaxed));
         pool.word(self.offset).store(generation_word(generation), Relaxed);
-        pool.flush(self.offset, bytes);
+        pool.flush_at(self.offset, bytes, NEW_LOG);
     }
 
     pub(crate) fn generation(&self, pool: &Pool) -> Result<u64> {

@@ -34,6 +34,7 @@ use crate::error::{Error, Result};
 use crate::lsm::files::run::RunRecord;
 use crate::lsm::options::LEVELS_MAX;
 use crate::node::FixedKey;
+use crate::points::NEW_MANIFEST;
 use entresol_memory::{Pool, PoolOffset, Reservation};
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
 
@@ -118,7 +119,7 @@ fn store<'p>(pool: &'p Pool, words: &[u64]) -> Result<Reservation<'p>> {
     let object = pool.reserve(words.len() * 8)?;
     let to = pool.words(object.offset(), words.len());
     to.iter().zip(words).for_each(|(to, word)| to.store(*word, Relaxed));
-    pool.flush(object.offset(), words.len() * 8);
+    pool.flush_at(object.offset(), words.len() * 8, NEW_MANIFEST);
     Ok(object)
 }
 

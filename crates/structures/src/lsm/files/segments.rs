@@ -174,11 +174,9 @@ impl<'p> SegmentWriter<'p> {
             "a segment has 1 to {SEGMENT_BLOCKS} blocks, not {room}"
         );
         let segment = self.pool.reserve((1 + room) * BLOCK_BYTES)?;
-        let words = self.pool.words(segment.offset(), HEAD_WORDS);
         let values = [MAGIC, previous, room as u64, check_word(previous, room as u64)];
-        words.iter().zip(values).for_each(|(word, value)| word.store(value, Relaxed));
-        self.pool.flush(segment.offset(), HEAD_WORDS * 8);
         let mut publication = self.pool.publication();
+        (0..).zip(values).for_each(|(word, value)| publication.write(segment.offset().word(word), value));
         let offset = publication.allocate(segment);
         publication.barrier(SEGMENT_WITH_ITS_NOTE);
         publication.set(self.building, offset.to_word());
@@ -197,7 +195,7 @@ impl<'p> SegmentWriter<'p> {
                 self.blocks * BLOCK_BYTES,
                 "all blocks of a segment are written together"
             );
-            self.pool.store_flushed(block_offset(*last, 0), &self.collected);
+            self.pool.store_flushed_at(block_offset(*last, 0), &self.collected, RUN_BLOCK);
             self.collected.clear();
         }
     }

@@ -8,6 +8,8 @@ mod pooled;
 mod power_failure;
 
 use super::{LsmOptions, LsmParameters, LsmTree, Maintenance};
+use crate::crash_histories::leave_junk;
+use crate::lsm::files::log::log_bytes;
 use crate::node::FixedKey;
 use crate::range::Scan;
 use entresol_memory::Pool;
@@ -58,6 +60,7 @@ fn create<K: FixedKey>(
     parameters: &LsmParameters,
     options: &LsmOptions,
 ) -> entresol_memory::Result<LsmTree<K>> {
+    leave_junk(pool, log_bytes(parameters.buffer_entries) as usize)?;
     let mut publication = pool.publication();
     let root = LsmTree::<K>::create(pool, parameters, &mut publication).unwrap();
     publication.set_root(ROOT, root)?;

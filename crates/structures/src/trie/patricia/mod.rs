@@ -358,7 +358,7 @@ impl Patricia {
             {
                 word.store(value, Relaxed);
             }
-            pool.flush(inner.offset(), INNER_BYTES);
+            pool.flush_at(inner.offset(), INNER_BYTES, TRIE_NODE);
             word = with.allocate(inner).to_word() | 1;
         }
         with.barrier(NODES_WITH_THEIR_POINTER);

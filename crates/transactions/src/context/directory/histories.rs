@@ -2,6 +2,7 @@
 
 use super::table::{ENTRIES_MAX, SEGMENT_ENTRIES, TableKind};
 use super::{DROPPING_HISTORY, Directory, ENTRY_WORDS, FREE, WORD};
+use crate::points::{ERASED_AFTER_HORIZON, HORIZON};
 use crate::{Error, Result, StateId, Timestamp};
 use entresol_memory::{PoolOffset, Publication};
 use std::sync::atomic::Ordering;
@@ -99,7 +100,7 @@ impl Directory {
         );
         let offset = self.history_offset(state).plus(word * WORD);
         self.word(offset).store(value, Ordering::Release);
-        self.pool.flush(offset, WORD as usize);
-        self.pool.fence();
+        self.pool.flush_word_at(offset, HORIZON);
+        self.pool.fence_at(ERASED_AFTER_HORIZON);
     }
 }

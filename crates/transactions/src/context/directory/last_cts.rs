@@ -13,7 +13,7 @@ use super::{Directory, WORD};
 use crate::context::group::Group;
 use crate::points::{
     ANNOUNCEMENT, LAST_CTS, LAST_CTS_AFTER_LIST, LAST_CTS_LIST, LAST_CTS_OF_ALL_GROUPS, LIST_CARRIED_OUT,
-    LIST_GOES_AFTER_LAST_CTS,
+    LIST_GOES_AFTER_LAST_CTS, RETURN_AFTER_LAST_CTS,
 };
 use crate::{Error, GroupId, Result, Timestamp};
 use entresol_memory::order::{in_order, step};
@@ -73,7 +73,7 @@ impl Directory {
         if let [(group, cts)] = *last {
             // One word is atomic by itself. Recovery rule: versions up to the stored value count.
             self.store_last_cts(group, cts);
-            self.pool.fence();
+            self.pool.fence_at(RETURN_AFTER_LAST_CTS);
             return Ok(());
         }
         if let ListRoom(Some(room)) = room {

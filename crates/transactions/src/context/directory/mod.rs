@@ -216,11 +216,8 @@ impl Directory {
         let header = zeros(pool, &mut publication, HEADER_WORDS)?;
         let [first, second, third] = [groups, states, ranges].map(PoolOffset::to_word);
         let values = [MAGIC, FORMAT, first, second, third, protocol.code()];
-        for (word, value) in pool.words(header, values.len()).iter().zip(values) {
-            word.store(value, Ordering::Relaxed);
-        }
+        (0..).zip(values).for_each(|(word, value)| publication.write(header.word(word), value));
         debug_assert!(pool.root(ROOT).is_none(), "a pool has one state context");
-        pool.flush(header, HEADER_WORDS * WORD as usize);
         publication.set_root(ROOT, header)?;
         publication.publish()?;
         Ok(Directory::with(pool, header, [groups, states, PoolOffset::NULL], ranges, protocol))

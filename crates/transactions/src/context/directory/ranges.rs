@@ -2,7 +2,7 @@
 
 use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
-use crate::points::LARGE_COMMIT_RAISES_LAST_CTS;
+use crate::points::{ENTRY_REUSED_AFTER_RANGE, LARGE_COMMIT_RAISES_LAST_CTS, RANGE_TAKEN_OUT};
 use crate::{Error, GroupId, Result, Timestamp};
 use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
@@ -143,8 +143,8 @@ impl Directory {
                 "the range that is taken out is the one there"
             );
             self.word(offset).store(FREE, Ordering::Release);
-            self.pool.flush(offset, WORD as usize);
+            self.pool.flush_word_at(offset, RANGE_TAKEN_OUT);
         }
-        self.pool.fence();
+        self.pool.fence_at(ENTRY_REUSED_AFTER_RANGE);
     }
 }

@@ -137,12 +137,10 @@ fn create(main: &Pool, pool: &Arc<Pool>) -> Result<PoolOffset> {
     let placed = OrderedIndex::create(pool, KeyWidth::Eight, &mut publication)?;
     let reservation = pool.reserve(HEADER_BYTES)?;
     let [first, second] = main.uuid();
-    let words = pool.words(reservation.offset(), HEADER_WORDS);
-    for (word, value) in words.iter().zip([MAGIC, first, second, placed.to_word()]) {
-        word.store(value, Ordering::Relaxed);
-    }
-    pool.flush(reservation.offset(), HEADER_BYTES);
     let header = publication.allocate(reservation);
+    for (word, value) in (0..).zip([MAGIC, first, second, placed.to_word()]) {
+        publication.write(header.word(word), value);
+    }
     publication.set_root(ROOT, header)?;
     publication.publish()?;
     pool.sync()?;

@@ -22,7 +22,7 @@
 
 use crate::mvcc::object::STORED_BYTES_MAX;
 use crate::mvcc::value_buffer::ValueBuffer;
-use crate::points::{CHAIN_TRUNCATED, CHAINED_VERSION};
+use crate::points::{CHAIN_TRUNCATED, CHAINED_VERSION, VOIDED_VERSION};
 use crate::visibility::active::Snapshots;
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::visibility::snapshot::Snapshot;
@@ -141,7 +141,7 @@ impl<'p> Version<'p> {
         words[LENGTH].store(value.map_or(TOMBSTONE, |value| value.len() as u64), Ordering::Relaxed);
         let value = value.unwrap_or_default();
         if value.len() >= STREAM_BYTES_MIN {
-            pool.store_flushed(offset.word(VALUE), value);
+            pool.store_flushed_at(offset.word(VALUE), value, CHAINED_VERSION);
             return pool.flush_at(offset, 8 * VALUE, CHAINED_VERSION);
         }
         for (word, bytes) in words[VALUE..].iter().zip(value.chunks(8)) {
@@ -375,7 +375,7 @@ impl<'p> Chain<'p> {
                     "an invalid version has the timestamp of a commit"
                 );
                 version.words[LENGTH].store(VOID, Ordering::Release);
-                self.pool.flush(version.offset.word(LENGTH), 8);
+                self.pool.flush_word_at(version.offset.word(LENGTH), VOIDED_VERSION);
                 changed = true;
             }
         }

@@ -35,7 +35,7 @@ use crate::visibility::active::Snapshots;
 use crate::visibility::invalid_ranges::InvalidRanges;
 use crate::visibility::snapshot::Snapshot;
 use crate::{INFINITY, Timestamp, interleave};
-use entresol_memory::order::{flush_word, to_flush};
+use entresol_memory::order::{FlushWord, OrderPoint};
 use entresol_memory::{OBJECT_BYTES_MAX, Pool, PoolOffset, Publication, STREAM_BYTES_MIN};
 use std::sync::atomic::{AtomicU64, Ordering, fence};
 
@@ -425,7 +425,7 @@ impl<'p> VersionedObject<'p> {
         );
         if dead != 0 {
             self.clear_unflushed(dead);
-            flush_word(SLOT_CLEARED, || self.flush(BITMAP, 1));
+            self.flush_word_at(BITMAP, SLOT_CLEARED);
         }
     }
 
@@ -515,7 +515,7 @@ impl<'p> VersionedObject<'p> {
         );
         self.fill(slot, cts, INFINITY, value);
         let header = HEADERS + 2 * slot;
-        let value = (self.word_offset(self.value_at(slot)), 8 * words_to_flush(value.len()));
+        let value = (self.word_offset(self.value_at(slot)), 8 * words_to_flush(value.len()), VERSION_VALUE);
         let (mut first, mut end) = (header, header + 2);
         if let Some(superseded) = superseded {
             let ended = HEADERS + 2 * superseded + 1;
@@ -527,13 +527,7 @@ impl<'p> VersionedObject<'p> {
                 self.end(superseded, cts);
             }
         }
-        let times = to_flush(VERSION_TIMES, (self.word_offset(first), 8 * (end - first)));
-        let value = to_flush(VERSION_VALUE, value);
-        if times.0.plus(times.1 as u64) == value.0 {
-            self.pool.flush(times.0, times.1 + value.1);
-        } else {
-            self.pool.flush_ranges([times, value]);
-        }
+        self.pool.flush_two_at((self.word_offset(first), 8 * (end - first), VERSION_TIMES), value);
     }
 
     /// A large value is flushed here already, on its way past the caches; see [`words_to_flush`].
@@ -550,7 +544,7 @@ impl<'p> VersionedObject<'p> {
         interleave::point();
         self.words[at].store(value.len() as u64, Ordering::Relaxed);
         if value.len() >= STREAM_BYTES_MIN {
-            return self.pool.store_flushed(self.word_offset(at + 1), value);
+            return self.pool.store_flushed_at(self.word_offset(at + 1), value, VERSION_VALUE);
         }
         let (whole, rest) = value.as_chunks::<8>();
         for (word, bytes) in self.words[at + 1..].iter().zip(whole) {
@@ -573,7 +567,7 @@ impl<'p> VersionedObject<'p> {
     fn store_end(&self, slot: usize, dts: Timestamp) {
         debug_assert!(slot < self.layout.slots, "the object has no slot {slot}");
         self.words[HEADERS + 2 * slot + 1].store(dts.stored(), Ordering::Release);
-        flush_word(VERSION_END, || self.flush(HEADERS + 2 * slot + 1, 1));
+        self.flush_word_at(HEADERS + 2 * slot + 1, VERSION_END);
     }
 
     /// Phase 3: the version in the slot counts.
@@ -584,7 +578,7 @@ impl<'p> VersionedObject<'p> {
             "a slot's bit is set once, after its version: slot {slot}"
         );
         self.words[BITMAP].store(self.bitmap() | 1 << slot, Ordering::Release);
-        flush_word(VERSION_BIT, || self.flush(BITMAP, 1));
+        self.flush_word_at(BITMAP, VERSION_BIT);
     }
 
     /// Fills a fresh object with versions of another one (which the caller does not change any more), the
@@ -655,12 +649,9 @@ impl<'p> VersionedObject<'p> {
         self.offset.word(word)
     }
 
-    fn flush(&self, word: usize, words: usize) {
-        debug_assert!(
-            word + words <= self.words.len(),
-            "the flushed words {word} + {words} are of the object"
-        );
-        self.pool.flush(self.word_offset(word), 8 * words);
+    fn flush_word_at(&self, word: usize, point: OrderPoint<FlushWord>) {
+        debug_assert!(word < self.words.len(), "the flushed word {word} is of the object");
+        self.pool.flush_word_at(self.word_offset(word), point);
     }
 }
 
