@@ -123,8 +123,6 @@ entresol_memory::order_points! {
     RANGES_GO_AFTER_TRACES: Fence,
     /// That a range is gone is on its way to the medium.
     RANGE_TAKEN_OUT: FlushWord,
-    /// The entry of a range is durably free before it is used again.
-    ENTRY_REUSED_AFTER_RANGE: Fence,
     /// A group with durable states is recovered, volatile ones beside them or not.
     DURABLE_GROUPS_RECOVERED: Value,
 

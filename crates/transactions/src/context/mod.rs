@@ -533,6 +533,13 @@ impl StateContext {
         }
     }
 
+    /// Removes the traces of what never counts, and all invalid ranges.
+    #[cfg(feature = "testkit")]
+    pub(crate) fn remove_traces(&self) -> Result<()> {
+        self.ranges_crowded.store(true, Ordering::Relaxed);
+        self.make_room_for_ranges()
+    }
+
     /// Makes room for invalid ranges while there is still some. The caller holds nothing.
     pub(crate) fn make_room_for_ranges(&self) -> Result<()> {
         // Only a load at first: every commit comes by, and a line that no thread writes is shared by all of

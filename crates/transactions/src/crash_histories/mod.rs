@@ -117,6 +117,30 @@ pub fn check_commits_with(
     )
 }
 
+/// The same, where all that recovers also removes the traces of what a crash undid, as it does when the list of
+/// invalid ranges is nearly full.
+pub fn check_scrubs(
+    context_options: ContextOptions,
+    rounds: u64,
+    options: &CrashOptions,
+) -> entresol_memory::Result<CrashReport> {
+    let seed = options.seed;
+    let run = move |pool: &Arc<Pool>, recorder: &Recorder<Content>| {
+        let context = StateContext::open_or_create_with(Arc::clone(pool), context_options)?;
+        run(&context, recorder, Groups::One, rounds, seed)
+    };
+    check_recorded(options, run, |pool, legal| {
+        let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+        context.remove_traces().map_err(|error| error.to_string())?;
+        let ranges = context.directory.invalid_ranges().map_err(|error| error.to_string())?;
+        drop(context);
+        if !ranges.is_empty() {
+            return Err(format!("{} ranges are left", ranges.len()));
+        }
+        verify(pool, legal)
+    })
+}
+
 /// The same of commits that are one publication, as small ones on `journal` are.
 pub fn check_commits_at_once(
     groups: Groups,

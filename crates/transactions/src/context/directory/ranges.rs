@@ -2,7 +2,7 @@
 
 use super::table::ENTRIES_MAX;
 use super::{Directory, ENTRY_BYTES, FREE, WORD};
-use crate::points::{ENTRY_REUSED_AFTER_RANGE, LARGE_COMMIT_RAISES_LAST_CTS, RANGE_TAKEN_OUT};
+use crate::points::{LARGE_COMMIT_RAISES_LAST_CTS, RANGE_TAKEN_OUT};
 use crate::{Error, GroupId, Result, Timestamp};
 use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
@@ -133,7 +133,8 @@ impl Directory {
         Ok(publication.publish()?)
     }
 
-    /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide.
+    /// Takes ranges out. The caller made sure (and fenced) that nothing is left that they hide: so one that stays
+    /// on the medium does no harm, and no fence is needed.
     pub(crate) fn remove_invalid_ranges(&self, ranges: &[RangeEntry]) {
         for range in ranges {
             let offset = self.range_offset(range.entry);
@@ -145,6 +146,5 @@ impl Directory {
             self.word(offset).store(FREE, Ordering::Release);
             self.pool.flush_word_at(offset, RANGE_TAKEN_OUT);
         }
-        self.pool.fence_at(ENTRY_REUSED_AFTER_RANGE);
     }
 }
