@@ -53,6 +53,7 @@ const MESSAGES: &[Message] = &[
     Message { words: "Inconsistent data length across values list", sqlstate: "42601" },
     Message { words: "Cannot find column with position", sqlstate: "42P10" },
     Message { words: "Order by column out of bounds", sqlstate: "42P10" },
+    Message { words: "specified more than once", sqlstate: "42712" },
     Message { words: "must match initial ORDER BY expressions", sqlstate: "42P10" },
     Message { words: "Aggregate functions are not allowed in", sqlstate: "42803" },
     Message { words: "Aggregate function calls cannot be nested", sqlstate: "42803" },
@@ -279,6 +280,7 @@ mod tests {
         ("Inconsistent data length across values list", "VALUES (1), (1, 2)"),
         ("Cannot find column with position", "SELECT a FROM (VALUES (1)) AS t (a) GROUP BY 5"),
         ("Order by column out of bounds", "SELECT 1 ORDER BY 5"),
+        ("specified more than once", "WITH x AS (SELECT 1), x AS (SELECT 2) SELECT 1"),
         (
             "must match initial ORDER BY expressions",
             "SELECT DISTINCT ON (a) a, b FROM (VALUES (1, 2)) AS t (a, b) ORDER BY b",

@@ -41,12 +41,14 @@ use crate::postgres::intervals::{self, IntervalOperators};
 use crate::postgres::json::{self, JsonOperators};
 use crate::postgres::null_counts;
 use crate::postgres::numbers::DoubleBesideDecimal;
+use crate::postgres::numeric_casts;
 use crate::postgres::ordered_sets;
 use crate::postgres::overflow::{CheckedArithmetic, CheckedConstants};
 use crate::postgres::ranks;
 use crate::postgres::regular_expressions;
 use crate::postgres::scales;
 use crate::postgres::similar;
+use crate::postgres::strings_in_order;
 use crate::postgres::substring;
 use crate::postgres::time_constructors;
 use crate::postgres::time_zones::{self, DatesBesideTimes, LocalTimes};
@@ -96,7 +98,12 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
     own.extend(regular_expressions::functions());
     own.extend(ordered_sets::functions());
     own.extend(windows::functions());
-    own.extend([formatted::function(), buckets::function(), substring::function()]);
+    own.extend([
+        numeric_casts::function(),
+        formatted::function(),
+        buckets::function(),
+        substring::function(),
+    ]);
     own.extend(arrays::functions());
     own.into_iter().for_each(|function| context.register_udf(function));
     if let Ok(list) = context.udf("string_to_array") {
@@ -104,6 +111,7 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
     }
     intervals::overloads::functions().into_iter().for_each(|function| context.register_udf(function));
     intervals::overloads::aggregates().into_iter().for_each(|function| context.register_udaf(function));
+    context.register_udaf(strings_in_order::aggregate());
 }
 
 /// DataFusion context of a session, with the database's tables.

@@ -16,6 +16,7 @@ pub(crate) mod explain;
 pub(crate) mod explain_json;
 pub(crate) mod fast_path;
 pub(crate) mod formatted;
+pub(crate) mod from_names;
 pub(crate) mod generic;
 pub(crate) mod join_using;
 pub(crate) mod key_filters;

@@ -11,6 +11,7 @@ use crate::planner::costs;
 use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::explain_json;
+use crate::planner::from_names;
 use crate::planner::join_using;
 use crate::planner::limits;
 use crate::planner::relation_aliases;
@@ -61,6 +62,7 @@ pub(crate) async fn logical_plan(
         }
     }
     translation::translate(&mut statement);
+    from_names::check(&statement)?;
     numbers::type_exponents(&mut statement);
     time_travel::resolve(state, &session.catalog, &mut statement).await?;
     limits::resolve(state, &mut statement).await?;

@@ -19,6 +19,7 @@
 
 use crate::error::{Error, Result, external};
 use crate::parser::statement::query_of;
+use crate::planner::from_names;
 use crate::planner::join_using::merged;
 use crate::planner::relation_aliases;
 use crate::planner::sampling;
@@ -87,6 +88,7 @@ pub(super) fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Re
     sampling::resolve(catalog, statement)?;
     windows::resolve(catalog, statement)?;
     translation::translate(statement);
+    from_names::check(statement)?;
     numbers::type_exponents(statement);
     Ok(())
 }

@@ -9,10 +9,12 @@
 //! | `interval::text`, `text::interval` | functions of intervals |
 //! | sorts, groups and DISTINCT of JSON | refused (42883): JSON has neither order nor equality |
 //!
-//! Values that are equal and not the same (`1 day`, `24 hours`; 1 and 1.0 in JSONB) are two groups of a GROUP BY.
+//! Values that are equal and not the same (`1 day`, `24 hours`; 1 and 1.0 in JSONB) are one group, one partition of a window,
+//! and one value of `count(DISTINCT x)`: [`crate::postgres::grouped_keys`].
 
 use crate::error::{Error, external};
 use crate::postgres::bound_operands::{self, is_volatile};
+use crate::postgres::grouped_keys;
 use crate::postgres::intervals;
 use crate::postgres::json::{self, JsonType, json_type};
 use crate::postgres::rewriting::rewritten;
@@ -53,6 +55,8 @@ impl AnalyzerRule for ComparisonKeys {
                 Ok(Transformed::new_transformed(LogicalPlan::Sort(Sort { expr, input, fetch }), changed))
             }
             LogicalPlan::Join(joined) => Ok(join(joined)),
+            LogicalPlan::Aggregate(aggregate) => grouped_keys::aggregate(aggregate),
+            LogicalPlan::Distinct(distinct) => grouped_keys::distinct(distinct),
             other => Ok(Transformed::no(other)),
         })
         .map(|transformed| transformed.data)
@@ -139,7 +143,13 @@ fn node(expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
 
 fn window(mut expr: Expr, schema: &DFSchema) -> Transformed<Expr> {
     let changed = match &mut expr {
-        Expr::WindowFunction(function) => order(&mut function.params.order_by, schema),
+        Expr::WindowFunction(function) => {
+            let mut changed = order(&mut function.params.order_by, schema);
+            for partition in &mut function.params.partition_by {
+                changed |= measure([partition], schema);
+            }
+            changed
+        }
         Expr::Between(Between { expr, low, high, .. }) => {
             literals([expr.as_mut(), low.as_mut(), high.as_mut()], schema)
         }
@@ -181,6 +191,16 @@ fn is_interval(expr: &Expr, schema: &DFSchema) -> bool {
 
 fn is_jsonb(expr: &Expr, schema: &DFSchema) -> bool {
     json_type(expr, schema) == Some(JsonType::Jsonb)
+}
+
+/// Tells whether values of an expression are compared by their keys.
+pub(super) fn is_compared(expr: &Expr, schema: &DFSchema) -> bool {
+    is_interval(expr, schema) || is_jsonb(expr, schema)
+}
+
+/// Key of an expression whose values are compared by keys.
+pub(super) fn key_of(expr: Expr, schema: &DFSchema) -> Expr {
+    if is_jsonb(&expr, schema) { json::order_key(expr) } else { intervals::extent(expr) }
 }
 
 /// Replaces operands by their keys. Strings beside JSONB are JSONB.
@@ -260,7 +280,6 @@ fn join(mut join: Join) -> Transformed<LogicalPlan> {
     Transformed::new_transformed(LogicalPlan::Join(join), changed)
 }
 
-/// Replaces keys of a sort, each for itself.
 /// Replaces keys of a sort by those that order as their values do; tells whether there were any.
 pub(crate) fn order(keys: &mut [SortKey], schema: &DFSchema) -> bool {
     let mut changed = false;
@@ -296,6 +315,11 @@ fn extreme(mut function: AggregateFunction, schema: &DFSchema) -> Transformed<Ex
         function.params.order_by = vec![SortKey::new(key, ascending, false)];
         return Transformed::yes(Expr::AggregateFunction(function));
     }
-    let changed = order(&mut function.params.order_by, schema);
+    let mut changed = order(&mut function.params.order_by, schema);
+    if function.params.distinct && function.func.name() == "count" {
+        for value in &mut function.params.args {
+            changed |= measure([value], schema);
+        }
+    }
     Transformed::new_transformed(Expr::AggregateFunction(function), changed)
 }

@@ -15,6 +15,7 @@ use crate::postgres::char_padding::plain_text;
 use crate::postgres::decimal_division::{ExactOperation, exact_type};
 use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
 use crate::postgres::json::json_type;
+use crate::postgres::numeric_casts::{self, NUMERIC_OF};
 use crate::postgres::regular_expressions::over_lines;
 use crate::postgres::result_types;
 use datafusion::arrow::datatypes::DataType;
@@ -53,6 +54,12 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     if keeps {
         return Ok(plan);
     }
+    let plan = match plan {
+        LogicalPlan::Values(Values { schema, values }) => {
+            LogicalPlan::Values(Values { schema, values: result_types::values(values)? })
+        }
+        other => other,
+    };
     let schema = Arc::new(merge_schema(&plan.inputs()));
     let mut scopes = outer.to_vec();
     scopes.push(Arc::clone(&schema));
@@ -67,6 +74,7 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     Ok(match plan {
         LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build()?,
         LogicalPlan::Union(Union { inputs, .. }) => {
+            let inputs = result_types::inputs(inputs)?;
             result_types::union(named_alike(Union::try_new_with_loose_types(inputs)?)?)?
         }
         LogicalPlan::Aggregate(Aggregate { input, group_expr, aggr_expr, .. }) => {
@@ -170,6 +178,9 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResu
             Some(numeric) => numeric,
             None => Expr::Cast(of),
         },
+        Expr::ScalarFunction(function) if function.func.name() == NUMERIC_OF => {
+            numeric_casts::resolved(function, schema)?
+        }
         Expr::ScalarFunction(function) => {
             let second = function.args.get(1).and_then(|argument| argument.get_type(schema).ok());
             match resolved(function, second.as_ref()) {

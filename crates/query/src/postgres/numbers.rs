@@ -37,7 +37,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 
 /// Functions that return one of their arguments.
-const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
+pub(crate) const CHOICES: [&str; 6] = ["coalesce", "greatest", "least", "nullif", "nvl", "nvl2"];
 
 /// Types literals with an exponent, and keeps the digits of those that are cast to NUMERIC.
 pub(crate) fn type_exponents(statement: &mut DFStatement) {
@@ -122,7 +122,7 @@ fn literal_text(expr: &SqlExpr) -> Option<String> {
 
 /// Number without an exponent: its sign, digits, and a point if there are any behind it. `None` if a DECIMAL
 /// cannot have as many digits, or the string is no number.
-fn plain_number(text: String) -> Option<String> {
+pub(crate) fn plain_number(text: String) -> Option<String> {
     let text = text.trim();
     let (sign, unsigned) = match text.strip_prefix('-') {
         Some(rest) => ("-", rest),

@@ -12,21 +12,23 @@
 //! | `concat('a', true)` | `at`: a BOOLEAN is `t` or `f` |
 //! | `to_hex(-1)` | `ffffffff`: an INT has 32 bits |
 //! | `a[-1]` | NULL: elements are not counted from the end |
-//! | CASE with values of several numeric types, UNION of them | the type of all |
+//! | CASE, COALESCE, UNION and VALUES of several numeric types | the type of all; REAL or DOUBLE beside exact numbers |
 
 use crate::postgres::bytes::octet_length;
+use crate::postgres::numbers::CHOICES;
 use crate::postgres::numeric_functions::{from_float, rounded};
 use crate::postgres::regular_expressions::over_lines;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
+use datafusion::common::{Column, DFSchema, Result as DFResult, ScalarValue};
 use datafusion::functions::expr_fn::nullif;
 use datafusion::logical_expr::expr::{Case, Cast, ScalarFunction, WindowFunction};
 use datafusion::logical_expr::type_coercion::other::get_coerce_type_for_case_expression;
 use datafusion::logical_expr::{
-    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Union, WindowFunctionDefinition, bitwise_and,
-    cast, lit, when,
+    BinaryExpr, Expr, ExprSchemable, LogicalPlan, Operator, Projection, Union, WindowFunctionDefinition,
+    bitwise_and, cast, lit, when,
 };
 use datafusion::optimizer::analyzer::type_coercion::TypeCoercionRewriter;
+use std::sync::Arc;
 
 /// Functions that return a number of elements, or a position.
 const COUNTS: [&str; 7] = [
@@ -44,6 +46,8 @@ const LENGTHS: [&str; 1] = ["array_length"];
 const OF_ARGUMENTS: [&str; 2] = ["gcd", "lcm"];
 /// Functions of DataFusion whose second argument is a regular expression.
 const PATTERNS: [&str; 3] = ["regexp_replace", "regexp_like", "regexp_count"];
+/// Least scale of the DECIMAL that DataFusion makes of a REAL, or a DOUBLE.
+const FLOAT_SCALE_MIN: i8 = 7;
 /// Functions that join their arguments to a string.
 const JOINING: [&str; 3] = ["concat", "concat_ws", "format"];
 
@@ -97,6 +101,13 @@ pub(crate) fn function(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
         *pattern = over_lines(std::mem::take(pattern));
         return Ok(Expr::ScalarFunction(call));
     }
+    if CHOICES.contains(&name) {
+        let types: Vec<DataType> = call.args.iter().filter_map(of).collect();
+        if types.iter().any(DataType::is_floating) {
+            convert(call.args.iter_mut().collect(), &types);
+        }
+        return Ok(Expr::ScalarFunction(call));
+    }
     if JOINING.contains(&name) {
         for argument in &mut call.args {
             match of(argument) {
@@ -124,19 +135,10 @@ pub(crate) fn default_of_window(function: &mut WindowFunction, schema: &DFSchema
     }
     let types = [value.get_type(schema)?, default.get_type(schema)?];
     // An integer fits any number.
-    if types[0] == types[1] || types[1].is_integer() || !types.iter().all(DataType::is_numeric) {
+    if types[0] == types[1] || types[1].is_integer() {
         return Ok(());
     }
-    let common = if types.iter().any(DataType::is_floating) {
-        Some(DataType::Float64)
-    } else {
-        get_coerce_type_for_case_expression(&types, None)
-    };
-    if let Some(common) = common {
-        for (argument, _) in [value, default].into_iter().zip(&types).filter(|(_, of)| **of != common) {
-            *argument = cast(std::mem::take(argument), common.clone());
-        }
-    }
+    convert(vec![value, default], &types);
     Ok(())
 }
 
@@ -180,22 +182,94 @@ pub(crate) fn case(mut case: Case, schema: &DFSchema) -> Expr {
     let values: Vec<&mut Expr> =
         case.when_then_expr.iter_mut().map(|(_, then)| then.as_mut()).chain(otherwise).collect();
     let types: Vec<DataType> = values.iter().filter_map(|value| value.get_type(schema).ok()).collect();
-    let is_number = |of: &DataType| of.is_numeric();
-    let are_numbers = types.len() == values.len() && types.iter().all(is_number);
-    if are_numbers && types.windows(2).any(|pair| pair[0] != pair[1]) {
-        // DOUBLE beside NUMERIC is one: see [`crate::postgres::numbers`].
-        let common = if types.iter().any(DataType::is_floating) {
-            Some(DataType::Float64)
-        } else {
-            get_coerce_type_for_case_expression(&types, None)
-        };
-        if let Some(common) = common {
-            for (value, _) in values.into_iter().zip(&types).filter(|(_, of)| **of != common) {
-                *value = cast(std::mem::take(value), common.clone());
-            }
+    convert(values, &types);
+    Expr::Case(case)
+}
+
+/// Type of a choice between numbers of several types, and NULLs; `None` if they have one type, or are not all numbers.
+fn common_number(types: &[DataType]) -> Option<DataType> {
+    let known: Vec<DataType> = types.iter().filter(|of| !of.is_null()).cloned().collect();
+    if !known.iter().all(DataType::is_numeric) || known.windows(2).all(|pair| pair[0] == pair[1]) {
+        return None;
+    }
+    // A REAL or DOUBLE beside an exact number is one.
+    let float = [DataType::Float64, DataType::Float32].into_iter().find(|float| known.contains(float));
+    float.or_else(|| get_coerce_type_for_case_expression(&known, None))
+}
+
+/// Gives values of these types the common one, if all are numbers.
+fn convert(values: Vec<&mut Expr>, types: &[DataType]) {
+    if values.len() != types.len() {
+        return;
+    }
+    let Some(common) = common_number(types) else { return };
+    for (value, _) in values.into_iter().zip(types).filter(|(_, of)| **of != common) {
+        *value = cast(std::mem::take(value), common.clone());
+    }
+}
+
+/// Rows of VALUES without DataFusion's casts of DOUBLEs to DECIMALs, in columns that have both: these are DOUBLEs.
+pub(crate) fn values(mut rows: Vec<Vec<Expr>>) -> DFResult<Vec<Vec<Expr>>> {
+    let none = DFSchema::empty();
+    let width = rows.first().map_or(0, Vec::len);
+    for at in 0..width {
+        let cells: Vec<&mut Expr> = rows.iter_mut().filter_map(|row| row.get_mut(at)).collect();
+        let mut types = Vec::with_capacity(cells.len());
+        for cell in &cells {
+            types.push(before_cast(cell).get_type(&none)?);
+        }
+        if !types.iter().any(DataType::is_floating) || !types.iter().any(DataType::is_decimal) {
+            continue;
+        }
+        let Some(common) = common_number(&types) else { continue };
+        for (cell, of) in cells.into_iter().zip(types) {
+            let before = before_cast(cell).clone();
+            *cell = if of == common { before } else { cast(before, common.clone()) };
         }
     }
-    Expr::Case(case)
+    Ok(rows)
+}
+
+/// Operand of a cast to a DECIMAL of the digits that DataFusion gives DOUBLEs and numbers beside them; else the expression.
+fn before_cast(expr: &Expr) -> &Expr {
+    match expr {
+        Expr::Cast(Cast { expr: inner, field }) if matches!(field.data_type(), DataType::Decimal128(_, scale) if *scale >= FLOAT_SCALE_MIN) => {
+            inner
+        }
+        other => other,
+    }
+}
+
+/// Inputs of a UNION with the common types of their numbers, where one is a DOUBLE or REAL.
+pub(crate) fn inputs(inputs: Vec<Arc<LogicalPlan>>) -> DFResult<Vec<Arc<LogicalPlan>>> {
+    let Some(first) = inputs.first() else { return Ok(inputs) };
+    let width = first.schema().fields().len();
+    if inputs.iter().any(|input| input.schema().fields().len() != width) {
+        return Ok(inputs);
+    }
+    let common = |at: usize| {
+        let types: Vec<DataType> =
+            inputs.iter().map(|input| input.schema().field(at).data_type().clone()).collect();
+        common_number(&types).filter(DataType::is_floating)
+    };
+    let common: Vec<Option<DataType>> = (0..width).map(common).collect();
+    if common.iter().all(Option::is_none) {
+        return Ok(inputs);
+    }
+    let converted = inputs.into_iter().map(|input| -> DFResult<Arc<LogicalPlan>> {
+        let schema = Arc::clone(input.schema());
+        let columns = schema.iter().zip(&common).map(|((relation, field), common)| {
+            let column = Expr::Column(Column::new(relation.cloned(), field.name()));
+            match common {
+                Some(common) if common != field.data_type() => {
+                    cast(column, common.clone()).alias_qualified(relation.cloned(), field.name())
+                }
+                _ => column,
+            }
+        });
+        Ok(Arc::new(LogicalPlan::Projection(Projection::try_new(columns.collect(), input)?)))
+    });
+    converted.collect()
 }
 
 /// UNION whose columns have the types of all inputs.

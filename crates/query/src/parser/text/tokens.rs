@@ -2,6 +2,7 @@
 //! comments.
 
 use crate::error::{Error, Result};
+use crate::parser::text::integers;
 use crate::schema_names::HIDDEN;
 use datafusion::error::DataFusionError;
 use datafusion::sql::sqlparser::dialect::PostgreSqlDialect;
@@ -27,6 +28,7 @@ pub(crate) fn tokenize(sql: &str, place: Location) -> Result<Vec<TokenWithSpan>>
     if tokens.iter().any(hidden) {
         return Err(Error::coded("42602", "invalid name: it has the character U+0001"));
     }
+    integers::rewrite(&mut tokens)?;
     if place != BEGINNING {
         for token in &mut tokens {
             token.span = Span::new(moved(token.span.start, place), moved(token.span.end, place));

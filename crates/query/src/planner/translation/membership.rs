@@ -9,8 +9,11 @@
 //! ```
 //!
 //! So a row of the query that is unknown to be equal makes the value NULL, unless another is equal.
+//!
+//! `(a, b) < (SELECT x, y …)` is `(SELECT (a, b) < (c, d) FROM (SELECT x, y …) AS q(c, d))`.
 
 use super::build::null;
+use super::operators::{compared, fields_of};
 use crate::parser::statement::query_of;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
@@ -76,10 +79,8 @@ pub(super) fn value(expr: &mut Expr) {
 /// Row, query and negation of an IN.
 fn rows_in(expr: &Expr) -> Option<(Vec<Expr>, Box<Query>, bool)> {
     let Expr::InSubquery { expr: tested, subquery, negated } = expr else { return None };
-    match tested.as_ref() {
-        Expr::Tuple(values) if values.len() > 1 => Some((values.clone(), subquery.clone(), *negated)),
-        _ => None,
-    }
+    let row = fields_of(tested).filter(|row| row.len() > 1)?;
+    Some((row, subquery.clone(), *negated))
 }
 
 /// Condition that is true where an IN is, or a NOT IN.
@@ -93,6 +94,51 @@ fn condition(values: &[Expr], query: Box<Query>, negated: bool) -> Option<Expr> 
 
 /// EXISTS of a row of a query that is equal to these values, or may be.
 fn exists(values: &[Expr], query: Box<Query>, maybe: bool) -> Option<Expr> {
+    let (mut subquery, columns) = named(query, values.len())?;
+    let SetExpr::Select(select) = subquery.body.as_mut() else { return None };
+    let equal = values.iter().zip(columns).map(|(value, column)| Expr::BinaryOp {
+        left: Box::new(Expr::Nested(Box::new(value.clone()))),
+        op: BinaryOperator::Eq,
+        right: Box::new(column),
+    });
+    let and = |left: Expr, right: Expr| Expr::BinaryOp {
+        left: Box::new(left),
+        op: BinaryOperator::And,
+        right: Box::new(right),
+    };
+    let equal = equal.reduce(and).unwrap_or_else(null);
+    select.selection =
+        Some(if maybe { Expr::IsNotFalse(Box::new(Expr::Nested(Box::new(equal)))) } else { equal });
+    Some(Expr::Exists { subquery, negated: false })
+}
+
+/// Comparison of a row with the single one of a query, within the query: NULL if it has none. `None` for other expressions.
+pub(super) fn comparison(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
+    let (row, query) = match (fields_of(left), query_of_rows(right)) {
+        (Some(row), Some(query)) => (row, query),
+        _ => (fields_of(right)?, query_of_rows(left)?),
+    };
+    let (mut subquery, columns) = named(query, row.len())?;
+    let compared = match query_of_rows(right) {
+        Some(_) => compared(&row, op, &columns)?,
+        None => compared(&columns, op, &row)?,
+    };
+    let SetExpr::Select(select) = subquery.body.as_mut() else { return None };
+    select.projection = vec![SelectItem::UnnamedExpr(compared)];
+    Some(Expr::Subquery(subquery))
+}
+
+/// Query that is a value.
+fn query_of_rows(expr: &Expr) -> Option<Box<Query>> {
+    match expr {
+        Expr::Nested(inner) => query_of_rows(inner),
+        Expr::Subquery(query) => Some(query.clone()),
+        _ => None,
+    }
+}
+
+/// `SELECT 1` from a query, and its columns by their names there.
+fn named(query: Box<Query>, columns: usize) -> Option<(Box<Query>, Vec<Expr>)> {
     let Expr::Exists { mut subquery, .. } = parsed("EXISTS (SELECT 1 FROM (SELECT 1) AS q)")? else {
         return None;
     };
@@ -105,22 +151,11 @@ fn exists(values: &[Expr], query: Box<Query>, maybe: bool) -> Option<Expr> {
     *list = query;
     let alias = alias.as_mut()?;
     alias.name = quoted(ROWS.to_owned());
-    alias.columns = (0..values.len()).map(|at| TableAliasColumnDef::from_name(column(at).value)).collect();
+    alias.columns = (0..columns).map(|at| TableAliasColumnDef::from_name(column(at).value)).collect();
     alias.columns.iter_mut().for_each(|column| column.name.quote_style = Some('"'));
-    let equal = values.iter().enumerate().map(|(at, value)| Expr::BinaryOp {
-        left: Box::new(Expr::Nested(Box::new(value.clone()))),
-        op: BinaryOperator::Eq,
-        right: Box::new(Expr::CompoundIdentifier(vec![quoted(ROWS.to_owned()), column(at)])),
-    });
-    let and = |left: Expr, right: Expr| Expr::BinaryOp {
-        left: Box::new(left),
-        op: BinaryOperator::And,
-        right: Box::new(right),
-    };
-    let equal = equal.reduce(and).unwrap_or_else(null);
-    select.selection =
-        Some(if maybe { Expr::IsNotFalse(Box::new(Expr::Nested(Box::new(equal)))) } else { equal });
-    Some(Expr::Exists { subquery, negated: false })
+    let columns =
+        (0..columns).map(|at| Expr::CompoundIdentifier(vec![quoted(ROWS.to_owned()), column(at)])).collect();
+    Some((subquery, columns))
 }
 
 /// Parses an expression.

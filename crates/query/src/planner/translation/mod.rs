@@ -7,7 +7,7 @@
 //! | `x OPERATOR(pg_catalog.~) y`, `x COLLATE c` | `x ~ y`, `x` |
 //! | `x::pg_catalog.text`, `x::oid`, `x::"char"` | casts to TEXT, INT UNSIGNED, TEXT |
 //! | `'t'::regclass` | `regclass('t')`, a number; `regclass_name('t')` where the name is wanted |
-//! | `(a, b) IN (SELECT …)` | EXISTS, see [`membership`] |
+//! | `(a, b) IN (SELECT …)`, `(a, b) = (SELECT …)` | EXISTS, a subquery, see [`membership`] |
 //! | `(a, b) < (c, d)`, `-2 ^ 2`, `@ x`, BETWEEN SYMMETRIC, LIKE … ESCAPE, … | see [`operators`] |
 //! | `FETCH FIRST 2 ROWS ONLY`, `WITH TIES` | `LIMIT 2`, a condition on `rank()`, see [`fetch`] |
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | `array_remove_all`, `array_replace_all` |
@@ -37,6 +37,8 @@
 //! | ASOF JOIN | LEFT JOIN with a mark, see [`crate::planner::rules::asof`] |
 //! | `l.id` where RIGHT or FULL JOIN … USING merges `id` | marked, see [`crate::planner::join_using`] |
 //! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
+//! | nested queries of one name in WITH | other names, see [`with_names`] |
+//! | `x::numeric`, `date 'today'` | see [`conversions`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! Casts to alias types give names in the outermost SELECT list, in casts to strings and beside `||`;
@@ -46,6 +48,7 @@ mod asof;
 mod build;
 mod calls;
 mod casts;
+mod conversions;
 mod fetch;
 mod from;
 mod lists;
@@ -54,46 +57,41 @@ mod names;
 mod operators;
 mod recursive;
 mod rows;
+mod special_times;
 mod types;
+mod with_names;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
-    AccessExpr, Array, ArrayElemTypeDef, BinaryOperator, DataType as SqlType, Expr, FunctionArg,
-    FunctionArgExpr, FunctionArguments, Ident, Interval, ObjectName, Query, Select, SelectItem, SetExpr,
-    Statement, Subscript, TableFactor, TimezoneInfo, TypedString, UnaryOperator, Value as Literal, Visit,
-    VisitorMut,
+    AccessExpr, BinaryOperator, DataType as SqlType, Expr, FunctionArg, FunctionArgExpr, FunctionArguments,
+    Ident, ObjectName, Query, Select, SelectItem, SetExpr, Statement, Subscript, TableFactor, TimezoneInfo,
+    UnaryOperator, Visit, VisitorMut,
 };
-use entresol_tables::Modifier;
 use std::ops::ControlFlow;
 
 pub(crate) use self::build::call;
 use self::build::{cast_to, null, number, sum, text};
 use self::casts::tell_apart;
+use self::conversions::{by_name, cast, interval, negated_interval, typed_literal};
 use self::fetch::limit_fetch;
 pub(crate) use self::from::first_factor;
 use self::from::{SERIES_COLUMN, table};
 use self::lists::{
-    column_of, flag_of_literal, has_type, is_list, is_vector, list_literal, list_of_literal, quantified,
-    texts_of_literal,
+    column_of, flag_of_literal, has_type, is_list, is_vector, list_of_literal, quantified, texts_of_literal,
 };
 pub(crate) use self::names::{column_name, shown_name};
 use self::names::{name_items, order_items, set_apart};
 use self::rows::{ROWS, list_of, unnested};
-use self::types::{alias_of, is_text, known_type, operator, system_name, timestamp};
-use crate::catalog::resolve::Alias;
+use self::types::{alias_of, operator, system_name, timestamp};
 use crate::parser::names::identifier;
-use crate::parser::refusals::UUID;
 use crate::parser::statement::query_of;
 use crate::planner::join_using;
-use crate::planner::parameters::alone;
-use crate::postgres::char_padding::{CHAR_TRUNCATE, VARCHAR_TRUNCATE};
-use crate::postgres::functions::{BYTEA_IN, CLOCK};
-use crate::postgres::intervals::{MAKE_INTERVAL, negated, spelled, spelled_in};
+use crate::postgres::functions::CLOCK;
+use crate::postgres::intervals::MAKE_INTERVAL;
 use crate::postgres::json::JsonType;
 use crate::postgres::similar::SIMILAR;
 use crate::postgres::to_char::TIME_OF_TEXT;
-use crate::postgres::types::text_modifier;
 use crate::schema_names::INFORMATION_SCHEMA;
 
 /// Functions of PostgreSQL, and DataFusion's that do the same.
@@ -124,6 +122,7 @@ pub(crate) fn translate(statement: &mut DFStatement) {
             if let Statement::Query(query) = statement.as_mut() {
                 shown(&mut query.body);
             }
+            with_names::set_apart(statement.as_mut());
             let names_value = names_value(statement.as_ref());
             let visited =
                 walk_mut(statement, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
@@ -294,6 +293,11 @@ impl VisitorMut for SpellingVisitor {
             Expr::CompoundFieldAccess { root, access_chain } => subscripts(root, access_chain),
             _ => {}
         }
+        if let Expr::BinaryOp { left, op, right } = expr
+            && let Some(compared) = membership::comparison(left, op, right)
+        {
+            *expr = compared;
+        }
         operators::rewrite(expr);
         ControlFlow::Continue(())
     }
@@ -324,118 +328,6 @@ fn substring(expr: &mut Expr) {
 fn word(expr: &mut Expr) {
     if matches!(expr, Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_schema")) {
         *expr = call("current_schema", Vec::new());
-    }
-}
-
-/// Rewrites the literal of an interval in units; a string that is none is left to a cast to refuse.
-fn interval(expr: &mut Expr) {
-    let Expr::Interval(interval) = expr else { return };
-    let Expr::Value(value) = interval.value.as_mut() else { return };
-    let Literal::SingleQuotedString(text) = &mut value.value else { return };
-    let has_more = interval.leading_precision.is_some()
-        || interval.last_field.is_some()
-        || interval.fractional_seconds_precision.is_some();
-    let spelled = match &interval.leading_field {
-        _ if has_more => return,
-        Some(field) => spelled_in(text, &field.to_string()),
-        None => spelled(text),
-    };
-    match spelled {
-        Some(spelled) => {
-            *text = spelled;
-            interval.leading_field = None;
-        }
-        None => {
-            let refused = Expr::value(Literal::SingleQuotedString(std::mem::take(text)));
-            *expr = cast_to(refused, SqlType::Interval { fields: None, precision: None });
-        }
-    }
-}
-
-/// Literal of an interval, rewritten already, behind a sign.
-fn negated_interval(expr: &Expr) -> Option<Expr> {
-    let Expr::Interval(Interval { value, .. }) = expr else { return None };
-    let Expr::Value(value) = value.as_ref() else { return None };
-    let Literal::SingleQuotedString(text) = &value.value else { return None };
-    Some(literal_interval(negated(text)?))
-}
-
-/// Literal of the interval that a string is cast to; `None` if it is no literal, or no interval.
-fn interval_literal(expr: &Expr) -> Option<Expr> {
-    let Expr::Value(value) = expr else { return None };
-    let Literal::SingleQuotedString(text) = &value.value else { return None };
-    Some(literal_interval(spelled(text)?))
-}
-
-fn literal_interval(units: String) -> Expr {
-    Expr::Interval(Interval {
-        value: Box::new(Expr::value(Literal::SingleQuotedString(units))),
-        leading_field: None,
-        leading_precision: None,
-        last_field: None,
-        fractional_seconds_precision: None,
-    })
-}
-
-/// Rewrites `regclass(x)` into `regclass_name(x)`.
-fn by_name(expr: &mut Expr) {
-    if let Expr::Function(function) = expr
-        && let Some(alias) = system_name(&function.name).and_then(|name| Alias::named(&name))
-    {
-        function.name = ObjectName::from(vec![Ident::new(format!("{}_name", alias.name()))]);
-    }
-}
-
-fn cast(expr: &mut Expr) {
-    let Expr::Cast { expr: inner, data_type, .. } = expr else { return };
-    if let Some(alias) = alias_of(data_type) {
-        *expr = call(alias.name(), vec![std::mem::replace(inner, null())]);
-        return;
-    }
-    if let Some(known) = known_type(data_type) {
-        *data_type = known;
-    }
-    if is_text(data_type) {
-        by_name(inner);
-    }
-    if matches!(data_type, SqlType::Interval { fields: None, .. })
-        && let Some(literal) = interval_literal(inner)
-    {
-        *expr = literal;
-        return;
-    }
-    // A parameter has the type that it is cast to.
-    if *data_type == SqlType::Bytea && alone(inner).is_none() {
-        *expr = call(BYTEA_IN, vec![std::mem::replace(inner, null())]);
-        return;
-    }
-    if let Some(json) = json_type(data_type) {
-        *expr = call(&format!("{}_in", json.name()), vec![std::mem::replace(inner, null())]);
-        return;
-    }
-    if *data_type == SqlType::Uuid {
-        *expr = call(UUID, vec![cast_to(std::mem::replace(inner, null()), SqlType::Text)]);
-        return;
-    }
-    if let Some(Ok(modifier @ (Modifier::Varchar(length) | Modifier::Char(length)))) =
-        text_modifier(data_type)
-    {
-        let function = if matches!(modifier, Modifier::Char(_)) { CHAR_TRUNCATE } else { VARCHAR_TRUNCATE };
-        let text = cast_to(std::mem::replace(inner, null()), SqlType::Text);
-        *expr = call(function, vec![text, number(i64::from(length))]);
-        return;
-    }
-    if let SqlType::Array(ArrayElemTypeDef::SquareBracket(element, _)) = data_type
-        && let Some(elements) = list_literal(inner)
-    {
-        let cast =
-            |word: Option<String>| cast_to(word.map_or_else(null, |word| text(&word)), (**element).clone());
-        let elem: Vec<Expr> = elements.into_iter().map(cast).collect();
-        if elem.is_empty() {
-            **inner = Expr::Array(Array { elem, named: true });
-        } else {
-            *expr = Expr::Array(Array { elem, named: true });
-        }
     }
 }
 
@@ -606,27 +498,6 @@ fn fill_fields(arguments: &mut Vec<FunctionArg>) {
 
 fn field_at(name: &str) -> Option<usize> {
     INTERVAL_FIELDS.iter().position(|field| *field == name)
-}
-
-/// JSON type of a cast.
-fn json_type(data_type: &SqlType) -> Option<JsonType> {
-    let named = |name: &str| [JsonType::Json, JsonType::Jsonb].into_iter().find(|of| of.name() == name);
-    match data_type {
-        SqlType::JSON => Some(JsonType::Json),
-        SqlType::JSONB => Some(JsonType::Jsonb),
-        SqlType::Custom(name, arguments) if arguments.is_empty() => named(&system_name(name)?),
-        _ => None,
-    }
-}
-
-/// Rewrites `json '…'`, and the types of other literals.
-fn typed_literal(expr: &mut Expr) {
-    let Expr::TypedString(TypedString { data_type, value, .. }) = expr else { return };
-    if let Some(json) = json_type(data_type) {
-        *expr = call(&format!("{}_in", json.name()), vec![Expr::Value(value.clone())]);
-    } else if let Some(known) = known_type(data_type) {
-        *data_type = known;
-    }
 }
 
 /// Rewrites `json_agg(x)` and `json_object_agg(k, v)` into lists of JSON, which `array_agg` makes.

@@ -88,7 +88,7 @@ fn binary(left: &Expr, op: &BinaryOperator, right: &Expr) -> Option<Expr> {
 }
 
 /// Fields of a row that is written out.
-fn fields_of(expr: &Expr) -> Option<Vec<Expr>> {
+pub(super) fn fields_of(expr: &Expr) -> Option<Vec<Expr>> {
     match expr {
         Expr::Nested(inner) => fields_of(inner),
         Expr::Tuple(fields) => Some(fields.clone()),
@@ -130,7 +130,7 @@ fn all(fields: Vec<Expr>, condition: impl Fn(Expr) -> Expr) -> Expr {
 }
 
 /// Comparison of rows, field by field.
-fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
+pub(super) fn compared(left: &[Expr], op: &BinaryOperator, right: &[Expr]) -> Option<Expr> {
     let each_pair = || left.iter().cloned().zip(right.iter().cloned());
     let each =
         |op: &BinaryOperator| each_pair().map(|(one, other)| operation(one, op.clone(), other)).collect();
