@@ -30,8 +30,9 @@ struct Message {
 const MESSAGES: &[Message] = &[
     // The planner has `Plan` for all that is wrong with calls and types.
     Message { words: "No function matches", sqlstate: "42883" },
-    Message { words: "Cannot infer common argument type", sqlstate: "42883" },
-    Message { words: "Cannot coerce arithmetic", sqlstate: "42804" },
+    Message { words: "Cannot infer common argument type for comparison", sqlstate: "42883" },
+    Message { words: "Cannot infer common argument type for logical", sqlstate: "42804" },
+    Message { words: "Cannot coerce arithmetic", sqlstate: "42883" },
     // And for columns that are not grouped.
     Message { words: "must appear in the GROUP BY", sqlstate: "42803" },
     Message { words: "must be in GROUP BY", sqlstate: "42803" },
@@ -69,10 +70,10 @@ const MESSAGES: &[Message] = &[
 
 /// Error with the SQLSTATE of its words.
 fn by_words(message: String, otherwise: &'static str) -> Error {
-    let Wording { message, sqlstate } = wording::reworded(message);
+    let Wording { message, sqlstate, hint } = wording::reworded(message);
     let found = || MESSAGES.iter().find(|known| message.contains(known.words)).map(|known| known.sqlstate);
     let sqlstate = sqlstate.or_else(found).unwrap_or(otherwise);
-    Error::DataFusion { sqlstate, message, hint: None }
+    Error::DataFusion { sqlstate, message, hint: hint.map(Into::into) }
 }
 
 /// SQLSTATE of a message about a value that has no type of its own.
@@ -109,9 +110,12 @@ impl From<DataFusionError> for Error {
             DataFusionError::ResourcesExhausted(message) => Error::MemoryLimit(message),
             DataFusionError::SQL(inner, _) => Error::from(*inner),
             DataFusionError::Plan(message) => plan_error(message),
-            DataFusionError::NotImplemented(message) => {
-                Error::Unsupported(wording::unsupported(wording::reworded(message).message))
-            }
+            DataFusionError::NotImplemented(message) => match wording::reworded(message) {
+                Wording { message, sqlstate: Some(sqlstate), hint } if sqlstate != "0A000" => {
+                    Error::DataFusion { sqlstate, message, hint: hint.map(Into::into) }
+                }
+                other => Error::Unsupported(wording::unsupported(other.message)),
+            },
             DataFusionError::Internal(message) => by_words(format!("internal error: {message}"), "XX000"),
             DataFusionError::SchemaError(error, _) => wrong_name(&error),
             error @ DataFusionError::Configuration(_) => {
@@ -250,7 +254,11 @@ mod tests {
     /// Statement for which DataFusion or Arrow alone say the words of a line.
     const SAID: &[(&str, &str)] = &[
         ("No function matches", "SELECT lpad(1)"),
-        ("Cannot infer common argument type", "SELECT 1 AND true"),
+        (
+            "Cannot infer common argument type for comparison",
+            "SELECT a = true FROM (VALUES (DATE '2020-01-01')) AS t (a)",
+        ),
+        ("Cannot infer common argument type for logical", "SELECT 1 AND true"),
         ("Cannot coerce arithmetic", "SELECT true + 1"),
         ("must appear in the GROUP BY", "SELECT *, count(*) FROM (VALUES (1, 2)) AS t (a, b)"),
         ("must be in GROUP BY", "SELECT a, count(*) FROM (VALUES (1, 2)) AS t (a, b)"),

@@ -6,6 +6,7 @@
 mod conversion;
 mod names;
 mod of_operators;
+mod planning;
 mod sqlstates;
 mod variants;
 mod wording;

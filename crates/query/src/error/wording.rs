@@ -1,8 +1,16 @@
 //! Messages of DataFusion and Arrow in the words of PostgreSQL's users.
 
+use super::planning;
+
 /// Prefixes that say which library failed, and nothing of the statement.
-const PREFIXES: [&str; 5] =
-    ["Arrow error: ", "Cast error: ", "Compute error: ", "Execution error: ", "External error: "];
+const PREFIXES: [&str; 6] = [
+    "Arrow error: ",
+    "Cast error: ",
+    "Compute error: ",
+    "Execution error: ",
+    "External error: ",
+    "Error during planning: ",
+];
 
 /// Arrow's names of types, and PostgreSQL's.
 const TYPES: &[(&str, &str)] = &[
@@ -25,6 +33,8 @@ const TYPES: &[(&str, &str)] = &[
 pub(super) struct Wording {
     pub(super) message: String,
     pub(super) sqlstate: Option<&'static str>,
+    /// Proposal to the user.
+    pub(super) hint: Option<&'static str>,
 }
 
 /// Message without the layers of libraries that it came through; failed casts, divisions by zero and
@@ -35,18 +45,19 @@ pub(super) fn reworded(message: String) -> Wording {
         rest = shorter;
     }
     if rest == "Divide by zero error" {
-        return Wording { message: "division by zero".to_owned(), sqlstate: Some("22012") };
+        return Wording { message: "division by zero".to_owned(), sqlstate: Some("22012"), hint: None };
     }
-    let with = |sqlstate| move |message| Wording { message, sqlstate: Some(sqlstate) };
+    let with = |sqlstate| move |message| Wording { message, sqlstate: Some(sqlstate), hint: None };
     if let Some(why) = failed_coercion(rest) {
         return with("42883")(reworded(why.to_owned()).message);
     }
     failed_cast(rest)
+        .or_else(|| planning::worded(rest))
         .or_else(|| outer_column(rest).map(with("0A000")))
         .or_else(|| unknown_function(rest).map(with("42883")))
         .or_else(|| malformed_pattern(rest).map(with("2201B")))
         .or_else(|| not_grouped(rest).map(with("42803")))
-        .unwrap_or_else(|| Wording { message: rest.to_owned(), sqlstate: None })
+        .unwrap_or_else(|| Wording { message: rest.to_owned(), sqlstate: None, hint: None })
 }
 
 /// Wording for a string that is no value of a type; `None` if `message` is not about one.
@@ -58,7 +69,11 @@ fn failed_cast(message: &str) -> Option<Wording> {
     let name = TYPES.iter().find(|(arrow, _)| name.starts_with(arrow)).map_or(name, |(_, postgres)| postgres);
     let is_time = ["date", "time", "timestamp", "interval"].contains(&name);
     let sqlstate = Some(if is_time { "22007" } else { "22P02" });
-    Some(Wording { message: format!("invalid input syntax for type {name}: \"{text}\""), sqlstate })
+    Some(Wording {
+        message: format!("invalid input syntax for type {name}: \"{text}\""),
+        sqlstate,
+        hint: None,
+    })
 }
 
 /// Message for a subquery whose use of an outer column no rule could rewrite; `None` if `message` is not

@@ -17,6 +17,7 @@ use crate::planner::rules::date_bounds::DateBounds;
 use crate::planner::rules::extremes::Extremes;
 use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
+use crate::planner::rules::lateral::LateralJoins;
 use crate::planner::rules::multisets::Multisets;
 use crate::planner::rules::sessions::Sessions;
 use crate::planner::rules::single_rows::SingleRows;
@@ -146,6 +147,7 @@ pub(crate) fn context(
     analyzer.insert(0, Arc::new(CorrelatedSubqueries::new(Arc::clone(&handle), &source.current)));
     analyzer.insert(0, Arc::new(Membership));
     analyzer.insert(0, Arc::new(LiftedSubqueries));
+    analyzer.insert(0, Arc::new(LateralJoins));
     analyzer.insert(0, Arc::new(Multisets));
     analyzer.insert(0, Arc::new(BlankPadded));
     analyzer.insert(0, Arc::new(AsofJoins));

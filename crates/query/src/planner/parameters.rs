@@ -15,6 +15,7 @@ use crate::parser::command::Command;
 use crate::parser::statement::{inner, inner_mut};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::planner::run_values::{ParameterFunction, RunValues};
+use crate::postgres::numeric_casts;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use datafusion::arrow::array::Array as _;
@@ -235,6 +236,10 @@ pub(crate) fn with_values(plan: LogicalPlan, values: &[ScalarValue]) -> Result<L
                 crate::error::external(Error::coded("08P01", format!("there is no value for {id}")))
             })?;
             Ok(Transformed::yes(PlanExpr::Literal(value.clone(), None)))
+        }
+        PlanExpr::Cast(cast) => {
+            numeric_casts::check(&cast)?;
+            Ok(Transformed::no(PlanExpr::Cast(cast)))
         }
         other => Ok(Transformed::no(other)),
     })?;

@@ -16,6 +16,8 @@ use crate::postgres::decimal_division::{ExactOperation, exact_type};
 use crate::postgres::intervals::overloads::{resolved, resolved_aggregate};
 use crate::postgres::json::json_type;
 use crate::postgres::numeric_casts::{self, NUMERIC_OF};
+use crate::postgres::optional;
+use crate::postgres::refused_types;
 use crate::postgres::regular_expressions::over_lines;
 use crate::postgres::result_types;
 use datafusion::arrow::datatypes::DataType;
@@ -142,6 +144,7 @@ fn small(expr: &Expr) -> Option<Expr> {
 
 fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResult<Expr> {
     let inner = |subquery: Subquery| within(subquery, scopes);
+    refused_types::check(&expr, schema)?;
     Ok(match expr {
         Expr::BinaryExpr(BinaryExpr { left, op: op @ (Operator::Divide | Operator::Multiply), right }) => {
             arithmetic(left, op, right, schema)
@@ -209,7 +212,7 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResu
             });
             Expr::OuterReferenceColumn(known.unwrap_or(field), column)
         }
-        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(inner(subquery)?),
+        Expr::ScalarSubquery(subquery) => Expr::ScalarSubquery(optional::value(inner(subquery)?)?),
         Expr::Exists(Exists { subquery, negated }) => {
             Expr::Exists(Exists { subquery: inner(subquery)?, negated })
         }

@@ -18,7 +18,7 @@ use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::cast as cast_array;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
-use datafusion::logical_expr::expr::ScalarFunction;
+use datafusion::logical_expr::expr::{Cast, ScalarFunction};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, ExprSchemable, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
     cast,
@@ -50,8 +50,25 @@ pub(crate) fn resolved(mut call: ScalarFunction, schema: &DFSchema) -> DFResult<
     })
 }
 
+/// Refuses a cast of a number to NUMERIC without precision that would lose digits of it: that of a parameter, whose value has
+/// its own digits.
+pub(crate) fn check(of: &Cast) -> DFResult<()> {
+    let (precision, to) = DECIMAL_DEFAULT;
+    if let Expr::Literal(ScalarValue::Decimal128(Some(number), _, scale), _) = of.expr.as_ref()
+        && let Ok(scale) = u8::try_from(*scale)
+        && *of.field.data_type() == DataType::Decimal128(precision, to.cast_signed())
+        && decimal::rescale_loses(*number, scale, to)
+    {
+        let mut shown = String::new();
+        // Writing to a string cannot fail.
+        let _ = decimal::format(*number, scale, &mut shown);
+        return Err(external(digits_lost(&shown)));
+    }
+    Ok(())
+}
+
 /// Error for a number that a NUMERIC without precision does not hold without loss.
-pub(crate) fn digits_lost(number: &str) -> Error {
+fn digits_lost(number: &str) -> Error {
     let message = format!(
         "{number} has more digits after the point than a NUMERIC without precision has ({}): cast it to NUMERIC(p, s)",
         DECIMAL_DEFAULT.1

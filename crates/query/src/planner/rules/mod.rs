@@ -9,6 +9,7 @@ pub(crate) mod date_bounds;
 pub(crate) mod extremes;
 pub(crate) mod group_keys;
 pub(crate) mod index_order;
+pub(crate) mod lateral;
 pub(crate) mod multisets;
 pub(crate) mod sessions;
 pub(crate) mod single_rows;

@@ -38,7 +38,11 @@ fn kept(plan: LogicalPlan, asked: bool) -> DFResult<LogicalPlan> {
         .data()?;
     let single = matches!(&plan, LogicalPlan::Aggregate(aggregate) if is_single(&aggregate.group_expr));
     let asks = matches!(&plan, LogicalPlan::Filter(_) | LogicalPlan::Join(_));
-    let below = asks || (asked && !single);
+    // A subquery in FROM that uses columns of relations before it: a condition above does not move into it, and a LIMIT would
+    // keep DataFusion from making a join of it.
+    let is_lateral =
+        matches!(&plan, LogicalPlan::Subquery(subquery) if !subquery.outer_ref_columns.is_empty());
+    let below = asks || (asked && !single && !is_lateral);
     let plan = plan.map_children(|child| kept(child, below).map(Transformed::yes)).data()?;
     if single && asked { LogicalPlanBuilder::from(plan).limit(0, Some(1))?.build() } else { Ok(plan) }
 }

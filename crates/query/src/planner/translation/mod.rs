@@ -290,7 +290,12 @@ impl VisitorMut for SpellingVisitor {
             {
                 fields(expr);
             }
-            Expr::CompoundFieldAccess { root, access_chain } => subscripts(root, access_chain),
+            Expr::CompoundFieldAccess { root, access_chain } => {
+                subscripts(root, access_chain);
+                if let Some(element) = element_of_aggregate(root, access_chain) {
+                    *expr = element;
+                }
+            }
             _ => {}
         }
         if let Expr::BinaryOp { left, op, right } = expr
@@ -340,8 +345,31 @@ fn subscripts(root: &Expr, access_chain: &mut [AccessExpr]) {
             AccessExpr::Subscript(Subscript::Index { index }) if within_vector => {
                 *index = sum(std::mem::replace(index, null()), 1);
             }
+            AccessExpr::Subscript(Subscript::Slice { lower_bound, upper_bound, .. }) => {
+                bound(lower_bound, 1, 1);
+                bound(upper_bound, i64::from(i32::MAX), 0);
+            }
             AccessExpr::Subscript(_) => {}
         }
+    }
+}
+
+/// Element of `array_agg`: of a subscript DataFusion makes an aggregate that takes one order in a query.
+fn element_of_aggregate(root: &Expr, access_chain: &[AccessExpr]) -> Option<Expr> {
+    let [AccessExpr::Subscript(Subscript::Index { index })] = access_chain else { return None };
+    let mut list = root;
+    while let Expr::Nested(inner) = list {
+        list = inner;
+    }
+    is_call(list, "array_agg").then(|| call("array_element", vec![list.clone(), index.clone()]))
+}
+
+/// Bound of a slice where there is none, or a negative number: elements are not counted from the end.
+fn bound(written: &mut Option<Expr>, open: i64, negative: i64) {
+    match written {
+        None => *written = Some(number(open)),
+        Some(Expr::UnaryOp { op: UnaryOperator::Minus, .. }) => *written = Some(number(negative)),
+        Some(_) => {}
     }
 }
 

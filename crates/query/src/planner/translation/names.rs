@@ -74,10 +74,13 @@ fn figured(expr: &Expr) -> Option<ColumnName> {
         Expr::Exists { .. } => strong("exists"),
         Expr::Array(_) => strong("array"),
         Expr::Tuple(_) => strong("row"),
-        Expr::CompoundFieldAccess { access_chain, .. } => match access_chain.last()? {
-            AccessExpr::Dot(Expr::Identifier(field)) => strong(identifier(field)),
-            _ => None,
-        },
+        Expr::CompoundFieldAccess { root, access_chain } => {
+            let field = access_chain.iter().rev().find_map(|access| match access {
+                AccessExpr::Dot(Expr::Identifier(field)) => Some(identifier(field)),
+                _ => None,
+            });
+            field.map_or_else(|| figured(root), strong)
+        }
         Expr::Subquery(query) => match query.body.as_ref() {
             SetExpr::Select(select) => match select.projection.as_slice() {
                 [SelectItem::UnnamedExpr(item)] => figured(item),

@@ -1,0 +1,144 @@
+//! LATERAL subqueries that DataFusion makes no join of: with LIMIT, VALUES, computed columns of the outer row, or aggregates
+//! under other conditions than equality.
+//!
+//! ```text
+//!   FROM t, LATERAL (SELECT …) s      FROM (SELECT t.*, unnest((SELECT array_agg(struct(…)) FROM (SELECT …)))): s is its fields
+//! ```
+//!
+//! So such a subquery is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
+//! outer values. LEFT JOIN LATERAL … ON true keeps rows without one, with NULLs; another condition there is refused by
+//! DataFusion. Memory: the rows of a subquery for the rows of a batch.
+
+use datafusion::common::config::ConfigOptions;
+use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
+use datafusion::common::{Column, DFSchema, JoinType, Result as DFResult, ScalarValue, Spans, UnnestOptions};
+use datafusion::functions::core::expr_fn::{get_field, named_struct};
+use datafusion::functions_aggregate::array_agg::array_agg_udaf;
+use datafusion::logical_expr::{
+    Aggregate, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection, Subquery, SubqueryAlias, lit,
+};
+use datafusion::optimizer::decorrelate_lateral_join::DecorrelateLateralJoin;
+use datafusion::optimizer::{AnalyzerRule, OptimizerContext, OptimizerRule};
+use std::sync::Arc;
+
+/// Column of the rows of a subquery.
+const ROWS: &str = "$lateral";
+
+/// The rule; see the [module](self). It precedes the rules of correlated subqueries.
+#[derive(Debug)]
+pub(crate) struct LateralJoins;
+
+impl AnalyzerRule for LateralJoins {
+    fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
+        plan.transform_up_with_subqueries(|plan| match plan {
+            LogicalPlan::Join(join) => joined(join),
+            other => Ok(Transformed::no(other)),
+        })
+        .data()
+    }
+
+    fn name(&self) -> &str {
+        "lateral_joins"
+    }
+}
+
+/// Join with the rows of a subquery for each row of the left side; the same if DataFusion makes a join of it.
+fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
+    let is_left = match join.join_type {
+        JoinType::Inner => false,
+        JoinType::Left => true,
+        _ => return Ok(Transformed::no(LogicalPlan::Join(join))),
+    };
+    let is_true = join
+        .filter
+        .as_ref()
+        .is_none_or(|on| matches!(on, Expr::Literal(ScalarValue::Boolean(Some(true)), _)));
+    let Some(inner) = inner(&join.right).filter(|_| join.on.is_empty() && (is_true || !is_left)) else {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    };
+    if is_joined(&join)? {
+        return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    let fields: Vec<Column> = inner.schema().columns();
+    let left = Arc::clone(join.left.schema());
+    let rows = Expr::ScalarSubquery(listed(typed(inner, &left)?)?);
+    let own: Vec<Expr> = left.columns().into_iter().map(Expr::Column).collect();
+    let with_rows = own.iter().cloned().chain([rows.alias(ROWS)]).collect::<Vec<_>>();
+    let options = UnnestOptions::new().with_preserve_nulls(is_left);
+    let list = || Expr::Column(Column::new_unqualified(ROWS));
+    let taken = fields.iter().enumerate().map(|(at, Column { relation, name, .. })| {
+        get_field(list(), field_name(at)).alias_qualified(relation.clone(), name)
+    });
+    let plan = LogicalPlanBuilder::from(Arc::unwrap_or_clone(join.left))
+        .project(with_rows)?
+        .unnest_column_with_options(Column::new_unqualified(ROWS), options)?
+        .project(own.into_iter().chain(taken).collect::<Vec<_>>())?;
+    let plan = match join.filter.filter(|_| !is_true) {
+        Some(filter) => plan.filter(filter)?,
+        None => plan,
+    };
+    Ok(Transformed::yes(plan.build()?))
+}
+
+/// Query of a LATERAL subquery that uses columns of the left side, under its alias; `None` for other relations.
+fn inner(plan: &LogicalPlan) -> Option<LogicalPlan> {
+    match plan {
+        LogicalPlan::Subquery(subquery) if !subquery.outer_ref_columns.is_empty() => {
+            Some(subquery.subquery.as_ref().clone())
+        }
+        LogicalPlan::SubqueryAlias(alias) => {
+            let aliased = SubqueryAlias::try_new(Arc::new(inner(&alias.input)?), alias.alias.clone());
+            aliased.map(LogicalPlan::SubqueryAlias).ok()
+        }
+        LogicalPlan::Projection(projection) => {
+            let projected = Projection::try_new(projection.expr.clone(), Arc::new(inner(&projection.input)?));
+            projected.map(LogicalPlan::Projection).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Tells whether DataFusion makes a join of it.
+fn is_joined(join: &Join) -> DFResult<bool> {
+    let plan = LogicalPlan::Join(join.clone());
+    let rewritten = DecorrelateLateralJoin::new().rewrite(plan, &OptimizerContext::new())?;
+    let mut refers = !rewritten.transformed;
+    rewritten.data.apply(|node| {
+        refers |= matches!(node, LogicalPlan::Subquery(_)) || node.contains_outer_reference();
+        Ok(if refers { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+    })?;
+    Ok(!refers)
+}
+
+/// Query whose columns of the left side have the types that they have there.
+fn typed(plan: LogicalPlan, left: &DFSchema) -> DFResult<LogicalPlan> {
+    plan.transform_up_with_subqueries(|node| {
+        node.map_expressions(|expr| {
+            expr.transform_up(|expr| match expr {
+                Expr::OuterReferenceColumn(field, column) => {
+                    let known = left.qualified_field_from_column(&column).map(|(_, field)| Arc::clone(field));
+                    Ok(Transformed::yes(Expr::OuterReferenceColumn(known.unwrap_or(field), column)))
+                }
+                other => Ok(Transformed::no(other)),
+            })
+        })?
+        .map_data(LogicalPlan::recompute_schema)
+    })
+    .data()
+}
+
+fn field_name(at: usize) -> String {
+    format!("c{at}")
+}
+
+/// Subquery of the list of the rows of a query.
+fn listed(plan: LogicalPlan) -> DFResult<Subquery> {
+    let columns = plan.schema().columns();
+    let fields = columns.into_iter().enumerate();
+    let row =
+        named_struct(fields.flat_map(|(at, column)| [lit(field_name(at)), Expr::Column(column)]).collect());
+    let list = array_agg_udaf().call(vec![row]).alias(ROWS);
+    let listed = LogicalPlan::Aggregate(Aggregate::try_new(Arc::new(plan), Vec::new(), vec![list])?);
+    let outer_ref_columns = listed.all_out_ref_exprs();
+    Ok(Subquery { subquery: Arc::new(listed), outer_ref_columns, spans: Spans::new() })
+}
