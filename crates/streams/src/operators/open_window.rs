@@ -225,7 +225,7 @@ impl OpenWindow {
     }
 
     /// Makes groups stale again, as those whose rows could not be read.
-    pub(super) fn give_back_stale(&mut self, groups: &[u32]) {
+    pub(super) fn release_stale(&mut self, groups: &[u32]) {
         self.stale.extend_from_slice(groups);
     }
 

@@ -169,7 +169,7 @@ impl WindowState {
         let stale = window.take_stale();
         if let Err(error) = self.look_up(epoch, start, &stale) {
             if let Some(window) = self.windows.get_mut(&start) {
-                window.give_back_stale(&stale);
+                window.release_stale(&stale);
             }
             return Err(error);
         }
