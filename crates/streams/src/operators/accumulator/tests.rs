@@ -1,8 +1,9 @@
 //! Tests of aggregates and what their state tables have.
 
 use super::*;
+use crate::UTC;
 use arrow_array::{Float64Array, Int64Array, StringArray};
-use entresol_tables::{BatchBuilder, Value};
+use entresol_tables::{BatchBuilder, Value, arrow_type};
 
 fn columns() -> Vec<Column> {
     vec![
