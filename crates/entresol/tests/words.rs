@@ -163,10 +163,17 @@ fn refused_words_do_not_come_back() {
     };
     let (sources, docs) = (in_words(source_lines()), in_words(doc_lines()));
     let mut wrong = Vec::new();
+    // Several words are found in names, too: `short_way` is a short way.
+    let spelled_out = |lines: &[(String, String)]| -> Vec<(String, String)> {
+        lines.iter().map(|(place, line)| (place.clone(), line.replace('_', " "))).collect()
+    };
+    let (names_in_sources, names_in_docs) = (spelled_out(&sources), spelled_out(&docs));
     for Refused { word, sources_max, docs_max, proper } in refused() {
         let searched = plain(&word);
-        wrong.extend(judged(&searched, &sources, sources_max));
-        wrong.extend(judged(&searched, &docs, docs_max));
+        let is_one = !searched.contains(' ');
+        let (sources, docs) = if is_one { (&sources, &docs) } else { (&names_in_sources, &names_in_docs) };
+        wrong.extend(judged(&searched, sources, sources_max));
+        wrong.extend(judged(&searched, docs, docs_max));
         if sources_max + docs_max > 0 && proper.is_empty() {
             wrong.push(format!("{word:?}: docs/glossary.md does not say where it is proper"));
         }

@@ -87,7 +87,7 @@ pub use session::materialized::MaterializedViews;
 pub use session::messages::{Notice, NoticeLevel};
 pub use session::notices::NOTICES_MAX;
 pub use session::query_memory::query_memory;
-pub use session::result::{CollectedRows, Outcome, Short, StatementResult};
+pub use session::result::{CollectedRows, FastPathResult, Outcome, StatementResult};
 pub use session::snapshots::Sessions;
 pub use session::statement_memory::statement_memory;
 pub use session::topologies::Topologies;

@@ -112,7 +112,7 @@ pub fn check_index(
 /// Checks the note of an index, which threads store that fence nothing after it.
 pub fn check_notes(options: &CrashOptions) -> entresol_memory::Result<CrashReport> {
     let returned = Arc::new(AtomicU64::new(0));
-    let moment = Arc::clone(&returned);
+    let at_crash = Arc::clone(&returned);
     let history = move |pool: &Arc<Pool>| {
         let index = create(pool, KeyWidth::Eight)?;
         for number in 1..=8 {
@@ -123,8 +123,8 @@ pub fn check_notes(options: &CrashOptions) -> entresol_memory::Result<CrashRepor
         }
         Ok(())
     };
-    let moment = move || moment.load(Ordering::Acquire);
-    check_at(options, history, moment, |pool, returned| {
+    let returned_at_crash = move || at_crash.load(Ordering::Acquire);
+    check_at(options, history, returned_at_crash, |pool, returned| {
         let Some(index) = open(pool)? else { return Ok(()) };
         match index.note() {
             Some(note) if (*returned..=returned + 1).contains(&note) => Ok(()),

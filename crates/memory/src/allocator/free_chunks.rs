@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "freed twice")]
-    fn a_chunk_is_not_given_back_twice() {
+    fn a_chunk_is_not_freed_twice() {
         let mut free = empty(16 << 20);
         free.free(run(10, 5));
         free.free(run(12, 1));

@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "freed twice")]
-    fn an_object_is_not_given_back_twice() {
+    fn an_object_is_not_freed_twice() {
         let mut slabs = ClassSlabs::new(0);
         slabs.add_empty(1);
         let mut taken = Vec::new();

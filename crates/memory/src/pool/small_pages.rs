@@ -22,7 +22,7 @@ pub(super) struct SmallPages(Mutex<BTreeSet<u64>>);
 impl SmallPages {
     /// Enables small pages at the ends of a range that is about to be freed, where these lie inside of huge
     /// ones.
-    pub(super) fn note_given_back(&self, mapping: &Mapping, offset: PoolOffset, bytes: u64) {
+    pub(super) fn note_released(&self, mapping: &Mapping, offset: PoolOffset, bytes: u64) {
         let (start, end) = (offset.bytes(), offset.plus(bytes).bytes());
         let mut slices = self.0.lock();
         for slice in [start / SLICE_BYTES, (end - 1) / SLICE_BYTES] {

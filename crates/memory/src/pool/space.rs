@@ -114,7 +114,7 @@ impl Pool {
                 .release(offset.bytes(), bytes)
                 .map_err(|e| Error::io("free blocks of", &files.pool_path, &e))?;
             if matches!(self.domain, Domain::Journal(_)) {
-                self.small_pages.note_given_back(&self.mapping, offset, bytes);
+                self.small_pages.note_released(&self.mapping, offset, bytes);
             }
             self.mapping.forget(offset.bytes(), bytes);
             returned += bytes;

@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_range_that_was_given_back_any_blocks_are_zeros_until_a_sync() {
+    fn of_a_range_that_was_released_any_blocks_are_zeros_until_a_sync() {
         let files = SimulatedFiles::new();
         files.record();
         let path = Path::new("file");

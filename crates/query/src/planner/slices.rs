@@ -14,7 +14,7 @@
 
 use crate::error::{Error, external};
 use crate::planner::running_query::RunningQuery;
-use crate::planner::turns::give_way_to_others;
+use crate::planner::turns::yield_to_others;
 use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
 use crate::session::query_memory::bytes_of_array;
 use datafusion::arrow::array::{Array, RecordBatch};
@@ -191,7 +191,7 @@ impl SlicedEvaluation {
 
     fn computed(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         // All threads may be here: who tells that the client has left needs one of them.
-        give_way_to_others();
+        yield_to_others();
         self.query.check().map_err(external)?;
         let began = Instant::now();
         let value = inner.evaluate(batch)?;

@@ -37,7 +37,7 @@ impl Drop for Turn {
 
 /// Lets the runtime continue with another thread if this one has computed for long in one turn: it may be the
 /// one that drives I/O and timers.
-pub(crate) fn give_way_to_others() {
+pub(crate) fn yield_to_others() {
     if TURN_BEGAN.get().is_some_and(|began| began.elapsed() > TURN_MAX)
         && Handle::try_current().is_ok_and(|handle| handle.runtime_flavor() == RuntimeFlavor::MultiThread)
     {

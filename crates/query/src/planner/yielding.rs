@@ -28,7 +28,7 @@ use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::slices::{self, BatchRows, SlicedEvaluation};
-use crate::planner::turns::{TURN_MAX, Turn, give_way_to_others};
+use crate::planner::turns::{TURN_MAX, Turn, yield_to_others};
 use crate::planner::wrapped_expr::{EvaluationWrapper, WrappedExpr};
 use crate::postgres::overflow;
 use crate::postgres::plan_expressions::changed;
@@ -278,7 +278,7 @@ impl ExecutionPlan for WatchedExec {
             query: Arc::clone(&self.query),
             is_wanted: self.is_root,
             turn: None,
-            gives_way: is_leaf && self.inner.output_partitioning().partition_count() > 1,
+            yields_first: is_leaf && self.inner.output_partitioning().partition_count() > 1,
             slicing: self.slicing.clone(),
             rest: None,
             reserved,
@@ -323,7 +323,7 @@ struct WatchedRows {
     /// Start of the turn: its first poll since it last yielded.
     turn: Option<Instant>,
     /// True until a leaf of several partitions has yielded for the first time.
-    gives_way: bool,
+    yields_first: bool,
     slicing: SliceRole,
     /// Rows of the last batch that were not returned yet.
     rest: Option<RecordBatch>,
@@ -367,7 +367,7 @@ impl Stream for WatchedRows {
         if let Err(error) = self.query.check() {
             return Poll::Ready(Some(Err(external(error))));
         }
-        if std::mem::take(&mut self.gives_way) {
+        if std::mem::take(&mut self.yields_first) {
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -422,7 +422,7 @@ struct CheckedCondition {
 impl EvaluationWrapper for CheckedCondition {
     fn evaluate(&self, inner: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<ColumnarValue> {
         self.query.check().map_err(external)?;
-        give_way_to_others();
+        yield_to_others();
         inner.evaluate(batch)
     }
 

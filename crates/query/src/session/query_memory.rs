@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn queries_reserve_in_the_budget_and_give_back() {
+    fn queries_reserve_in_the_budget_and_release() {
         let budget = MemoryBudget::new(64 << 20).unwrap();
         let runtime = query_memory(1 << 30, Some(&budget)).unwrap();
         let other = budget.try_reserve(MemoryConsumer::WriteSets, 40 << 20).unwrap();

@@ -49,7 +49,7 @@ pub type Outcome = StatementResult<SendableRecordBatchStream>;
 
 /// Result of a statement on the fast path.
 #[derive(Debug)]
-pub enum Short {
+pub enum FastPathResult {
     /// Rows of a query: their columns, and a batch if there are any rows.
     Rows(SchemaRef, Option<RecordBatch>),
     /// INSERT, UPDATE or DELETE, and the number of changed rows.
@@ -78,13 +78,13 @@ impl StatementResult {
     }
 }
 
-impl From<Short> for StatementResult {
-    fn from(short: Short) -> StatementResult {
-        match short {
-            Short::Rows(schema, batch) => {
+impl From<FastPathResult> for StatementResult {
+    fn from(result: FastPathResult) -> StatementResult {
+        match result {
+            FastPathResult::Rows(schema, batch) => {
                 StatementResult::Rows(CollectedRows { schema, batches: Vec::from_iter(batch) })
             }
-            Short::Count(verb, rows) => StatementResult::Count { verb, rows },
+            FastPathResult::Count(verb, rows) => StatementResult::Count { verb, rows },
         }
     }
 }

@@ -336,7 +336,7 @@ async fn a_prepared_statement_is_checked_again_when_the_role_has_changed() {
     }
     session.set_role(Role { grants: Default::default(), ..role() });
     for (sql, prepared) in sqls.iter().zip(&prepared) {
-        let short = session.run_short(prepared, &[]);
+        let short = session.run_on_fast_path(prepared, &[]);
         assert!(short.is_none_or(|ran| ran.is_err()), "{sql}");
         let error = session.run_prepared(prepared, &[]).await.unwrap_err();
         assert_eq!(error.sqlstate(), "42501", "{sql}");

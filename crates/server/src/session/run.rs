@@ -10,8 +10,8 @@ use crate::values::types::describe;
 use entresol::query::datafusion::common::ScalarValue;
 use entresol::query::datafusion::execution::SendableRecordBatchStream;
 use entresol::query::{
-    Error as QueryError, Outcome, ParsedStatement, PreparedStatement, ResultCursor, SessionStatement, Short,
-    StatementKind, StatementText, statements,
+    Error as QueryError, FastPathResult, Outcome, ParsedStatement, PreparedStatement, ResultCursor,
+    SessionStatement, StatementKind, StatementText, statements,
 };
 use std::time::Instant;
 
@@ -223,9 +223,9 @@ impl Connection {
         {
             return Ok(given);
         }
-        if prepared.is_short() {
-            if let Some(ran) = self.session.run_short(prepared, values) {
-                return Ok(self.short(kind, ran?));
+        if prepared.runs_on_fast_path() {
+            if let Some(ran) = self.session.run_on_fast_path(prepared, values) {
+                return Ok(self.fast_path_output(kind, ran?));
             }
         } else {
             self.socket.send_deferred(&mut self.guard).await?
@@ -274,13 +274,13 @@ impl Connection {
     }
 
     /// Result of a statement that had nothing to wait for.
-    fn short(&mut self, kind: StatementKind, ran: Short) -> StatementOutput {
+    fn fast_path_output(&mut self, kind: StatementKind, ran: FastPathResult) -> StatementOutput {
         let metrics = &self.shared.metrics;
         match ran {
-            Short::Rows(schema, batch) => {
+            FastPathResult::Rows(schema, batch) => {
                 StatementOutput::Rows(Rows::new(ResultCursor::of_batch(schema, batch), None))
             }
-            Short::Count(verb, rows) => {
+            FastPathResult::Count(verb, rows) => {
                 if kind == StatementKind::Write && !self.session.in_transaction() {
                     add(&metrics.commits_total, 1);
                 }

@@ -6,7 +6,7 @@
 //!
 //! # Invariants
 //!
-//! - Only statements of the fast path, which need no planning, are cached ([`Session::prepare_short`]), and
+//! - Only statements of the fast path, which need no planning, are cached ([`Session::prepare_for_fast_path`]), and
 //!   only if each literal is exactly of its parameter's type. So a statement means what its text means; all
 //!   others are parsed as usual.
 //! - A fingerprint that was parsed at another version of the catalog is parsed again.
@@ -68,7 +68,7 @@ impl StatementCache {
                 known.prepared.clone()?
             }
             None => {
-                let prepared = session.prepare_short(&self.text);
+                let prepared = session.prepare_for_fast_path(&self.text);
                 self.keep(CachedStatement { prepared: prepared.clone(), version, used: self.clock });
                 prepared?
             }

@@ -259,9 +259,9 @@ impl<K: TreeKey> FpTree<K> {
             let (id, index) = path[above];
             self.inner.node(id).set_key(index, new_low);
         }
-        let mut given_back: Vec<u32> = path[lowest + 1..].iter().map(|(id, _)| *id).collect();
+        let mut freed: Vec<u32> = path[lowest + 1..].iter().map(|(id, _)| *id).collect();
         if root_shrinks {
-            given_back.push(path[0].0);
+            freed.push(path[0].0);
             let mut only = self.inner.node(path[0].0).child(0);
             // Nodes below that have a single child as well are not needed at the top either.
             while let Child::Inner(id) = only
@@ -270,13 +270,13 @@ impl<K: TreeKey> FpTree<K> {
                 let node = self.inner.node(id);
                 latch::lock_alone(node.latch());
                 latches.push(node.latch());
-                given_back.push(id);
+                freed.push(id);
                 only = node.child(0);
             }
             self.root.store(only.encode(), Ordering::Release);
         }
         unlatch(&latches);
-        for id in given_back {
+        for id in freed {
             self.inner.free(id);
         }
     }

@@ -39,10 +39,7 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
     ("corrected-end", Caught("past")),
     ("horizon-moved", Caught("past")),
     ("horizon", Caught("past")),
-    (
-        "erased-after-horizon",
-        Harmless("past", "the publication that erases a record begins with a fence"),
-    ),
+    ("erased-after-horizon", Harmless("past", "the publication that erases a record begins with a fence")),
     ("record-with-its-key", Caught("past")),
     ("changes-of-their-commit", Caught("changes")),
     ("last-cts-after-changes", Caught("changes")),

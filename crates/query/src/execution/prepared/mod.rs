@@ -3,7 +3,7 @@
 //! | statement | cached | cost of a run |
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
-//! | INSERT of literals and parameters, and what ON CONFLICT does ([`crate::dml::short_insert`]) | table, columns, cells | the rows |
+//! | INSERT of literals and parameters, and what ON CONFLICT does ([`crate::dml::fast_path_insert`]) | table, columns, cells | the rows |
 //! | short queries over tables, UPDATE, DELETE | their generic plan ([`crate::planner::generic`]) | execution |
 //! | others of these | their logical plan | planning, execution |
 //! | anything else | the parsed statement | as if it was executed as query text |
@@ -26,9 +26,9 @@ mod run;
 
 use crate::dml::authorization;
 use crate::dml::defaults;
+use crate::dml::fast_path_insert::FastPathInsert;
 use crate::dml::merge;
 use crate::dml::returning::{Returning, described};
-use crate::dml::short_insert::ShortInsert;
 use crate::dml::source::{self, ChangeSource};
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
@@ -54,7 +54,7 @@ use crate::postgres::number_types;
 use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
 use crate::session::plan_cache::PlanningVersion;
-use crate::session::result::Short;
+use crate::session::result::FastPathResult;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
@@ -100,7 +100,7 @@ struct CachedExecution {
 #[derive(Debug)]
 enum Execution {
     Point(Point),
-    Insert(ShortInsert),
+    Insert(FastPathInsert),
     Query(PlannedQuery),
     /// UPDATE, or DELETE if nothing is assigned, without RETURNING.
     Change(ChangeSource, PlannedQuery),
@@ -137,12 +137,12 @@ impl Execution {
         }
     }
 
-    fn is_short(&self) -> bool {
+    fn runs_on_fast_path(&self) -> bool {
         matches!(self, Execution::Point(_) | Execution::Insert(..))
     }
 
     /// Runs the fast path; `None` if values do not fit, or there is none. Nothing was written then.
-    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<Short>> {
+    fn run(&self, transaction: &Transaction, values: &[ScalarValue]) -> Result<Option<FastPathResult>> {
         match self {
             Execution::Point(point) => point.run(transaction, values),
             Execution::Insert(insert) => insert.run(transaction, values),
@@ -166,16 +166,16 @@ struct PreparedInsert {
     /// Its query, with defaults in place of DEFAULT.
     spelled: Option<Box<Query>>,
     /// The statement, if it needs no planning.
-    short: Option<ShortInsert>,
+    fast_path: Option<FastPathInsert>,
 }
 
 impl PreparedStatement {
     /// Returns true if a run takes microseconds, waits for the disk aside: it plans nothing, and reads tables
     /// by key only.
-    pub fn is_short(&self) -> bool {
+    pub fn runs_on_fast_path(&self) -> bool {
         match &self.0.command {
             None => true,
-            Some(command) if command.is_rows() => self.0.planned.lock().work.is_short(),
+            Some(command) if command.is_rows() => self.0.planned.lock().work.runs_on_fast_path(),
             Some(command) => command.concerns_session(),
         }
     }
@@ -402,17 +402,17 @@ impl Session {
                 (work, Some(columns))
             }
             Command::Insert(insert) => {
-                let PreparedInsert { table, name, spelled, short } =
+                let PreparedInsert { table, name, spelled, fast_path } =
                     self.inserting(insert, &mut types, count)?;
                 let returning = insert.returning.as_deref();
                 let returning = Returning::new(&self.core, &table, &name, returning).await?;
                 authorization::insert(&self.core, (&table, &name), insert, returning.as_ref())?;
                 let returned = returned(returning.as_ref(), &mut types, count)?;
-                if let (Some(query), None) = (spelled, &short) {
+                if let (Some(query), None) = (spelled, &fast_path) {
                     let query = query_statement(query);
                     types.of_plan(&query::logical_plan(&self.core, &state, query).await?)?;
                 }
-                (short.map_or(Execution::Text, Execution::Insert), returned)
+                (fast_path.map_or(Execution::Text, Execution::Insert), returned)
             }
             Command::Update(update) if update.from.is_some() => {
                 (Execution::Text, self.joined(MergeStatement::of_update(update)?, &mut types, count).await?)
@@ -487,19 +487,19 @@ impl Session {
         let source = source::insert(&self.core.catalog, insert)?;
         let (table, name) = (Arc::clone(&source.table), source.name.clone());
         let Some(mut query) = source.query.clone() else {
-            return Ok(PreparedInsert { table, name, spelled: None, short: None });
+            return Ok(PreparedInsert { table, name, spelled: None, fast_path: None });
         };
         defaults::spell_out(&mut query, &table, &source.targets)?;
         let values = parameters::assigned_values(&query, &source.targets, table.schema().columns());
         types.of_assigned(values.into_iter(), &self.core.zone);
-        let short = ShortInsert::new(source, insert, types, count, &self.core.zone)?;
-        Ok(PreparedInsert { table, name, spelled: Some(query), short })
+        let fast_path = FastPathInsert::new(source, insert, types, count, &self.core.zone)?;
+        Ok(PreparedInsert { table, name, spelled: Some(query), fast_path })
     }
 
     /// Prepares a statement if that needs no planning and its runs will need none: rows named by their keys,
     /// and INSERT of literals and parameters. `None` for all others, errors included: [`Session::prepare`]
     /// reports them.
-    pub fn prepare_short(&mut self, sql: &str) -> Option<PreparedStatement> {
+    pub fn prepare_for_fast_path(&mut self, sql: &str) -> Option<PreparedStatement> {
         let version = self.core.planning_version();
         // A short query text is small beside the memory of its connection.
         let memory = match sql.len() {
@@ -518,10 +518,10 @@ impl Session {
                 (Execution::Point(point), columns)
             }
             (Command::Insert(insert), None) if insert.returning.is_none() => {
-                let PreparedInsert { table, name, short, .. } =
+                let PreparedInsert { table, name, fast_path, .. } =
                     self.inserting(insert, &mut types, count).ok()?;
                 authorization::insert(&self.core, (&table, &name), insert, None).ok()?;
-                (Execution::Insert(short?), None)
+                (Execution::Insert(fast_path?), None)
             }
             _ => return None,
         };

@@ -9,7 +9,7 @@ use crate::postgres::time_zones::UTC;
 use crate::session::block::StatementGuard;
 use crate::session::block_rows::BlockRows;
 use crate::session::commit::commit_waits;
-use crate::session::result::{Outcome, Short, StatementResult};
+use crate::session::result::{FastPathResult, Outcome, StatementResult};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::execution::SendableRecordBatchStream;
@@ -64,14 +64,14 @@ impl Session {
         }
     }
 
-    /// Runs a statement on the fast path ([`PreparedStatement::is_short`]) synchronously, if it waits for nothing:
+    /// Runs a statement on the fast path ([`PreparedStatement::runs_on_fast_path`]) synchronously, if it waits for nothing:
     /// equivalent to [`Session::run_prepared`]. `None` if only that can run it, or report its error; nothing
     /// was done then. Values must have exactly the parameters' types.
-    pub fn run_short(
+    pub fn run_on_fast_path(
         &mut self,
         prepared: &PreparedStatement,
         values: &[ScalarValue],
-    ) -> Option<Result<Short>> {
+    ) -> Option<Result<FastPathResult>> {
         let kernel = &prepared.0;
         let command = kernel.command.as_ref().filter(|command| command.is_rows())?;
         if self.core.block.as_ref().is_some_and(|block| block.transaction().as_of().is_some()) {
@@ -83,7 +83,7 @@ impl Session {
         let work = {
             let planned = kernel.planned.lock();
             let current = planned.version == self.core.planning_version();
-            current.then(|| Arc::clone(&planned.work)).filter(|work| work.is_short())?
+            current.then(|| Arc::clone(&planned.work)).filter(|work| work.runs_on_fast_path())?
         };
         let writes = command.writes();
         if self.core.block.is_none()

@@ -13,7 +13,7 @@
 //!
 //! # Invariants
 //!
-//! - Both paths give the same rows, types, counts and errors (`tests/query/short_way.rs` runs both).
+//! - Both paths give the same rows, types, counts and errors (`tests/query/fast_path.rs` runs both).
 //! - Rows come in key order, each once. A NULL among the keys names no row.
 //! - Keys of DOUBLE take the planned path: Arrow distinguishes -0.0 from 0.0 and keys do not.
 //!
@@ -31,7 +31,7 @@ use crate::planner::parameters::Types;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::field_of;
 use crate::privileges::Privileges;
-use crate::session::result::Short;
+use crate::session::result::FastPathResult;
 use datafusion::arrow::datatypes::{Field, Schema as ArrowSchema, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::sql::parser::Statement as DFStatement;
@@ -346,7 +346,7 @@ impl Point {
     }
 
     /// Runs the statement; `None` if its values require the planned path. Nothing was written then.
-    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
+    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<FastPathResult>> {
         let Some(keys) = self.rows_keys(parameters) else { return Ok(None) };
         if let UniqueKey::Index(index) = &self.unique_key
             && !index.is_readable(tx)
@@ -390,7 +390,7 @@ impl Point {
         row
     }
 
-    fn delete(&self, tx: &Transaction, keys: Vec<Row>) -> Result<Short> {
+    fn delete(&self, tx: &Transaction, keys: Vec<Row>) -> Result<FastPathResult> {
         let mut primary = Vec::new();
         let keys = match &self.unique_key {
             UniqueKey::Key => keys,
@@ -403,7 +403,7 @@ impl Point {
             [key] => u64::from(self.table.delete(tx, key)?),
             keys => self.table.delete_many(tx, keys)? as u64,
         };
-        Ok(Short::Count("DELETE", deleted))
+        Ok(FastPathResult::Count("DELETE", deleted))
     }
 
     /// Keys in order, each once.
@@ -442,12 +442,12 @@ impl Point {
         keys: &[Row],
         projection: &[usize],
         schema: &SchemaRef,
-    ) -> Result<Short> {
+    ) -> Result<FastPathResult> {
         let (table, arrow) = (&self.table, Arc::clone(schema));
         let mut rows = StoredRows::new(table.name(), table.schema(), projection, arrow, keys.len());
         self.for_each_row(tx, keys, |row| rows.push_view(&row))?;
         let batch = if rows.is_empty() { None } else { Some(rows.finish()?) };
-        Ok(Short::Rows(Arc::clone(schema), batch))
+        Ok(FastPathResult::Rows(Arc::clone(schema), batch))
     }
 
     fn update(
@@ -456,7 +456,7 @@ impl Point {
         keys: &[Row],
         assigned: &[(usize, NewValue)],
         parameters: &[ScalarValue],
-    ) -> Result<Option<Short>> {
+    ) -> Result<Option<FastPathResult>> {
         let (mut found, mut rows) = (Vec::with_capacity(keys.len()), Vec::with_capacity(keys.len()));
         self.for_each_row(tx, keys, |row| found.push(row.to_row()))?;
         for old in found {
@@ -469,6 +469,6 @@ impl Point {
             rows.push(row);
         }
         self.table.upsert_many(tx, &rows)?;
-        Ok(Some(Short::Count("UPDATE", rows.len() as u64)))
+        Ok(Some(FastPathResult::Count("UPDATE", rows.len() as u64)))
     }
 }

@@ -16,7 +16,7 @@ use crate::parser::patterns::PatternClause;
 use crate::planner::patterns::expression::{CompiledPattern, stored_type};
 use crate::planner::patterns::node::PatternNode;
 use crate::planner::running_query::RunningQuery;
-use crate::planner::turns::give_way_to_others;
+use crate::planner::turns::yield_to_others;
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::{SortOptions, cast};
@@ -330,7 +330,7 @@ impl QueryGuard {
 
 impl MatchGuard for QueryGuard {
     fn check(&mut self) -> Result<(), Reason> {
-        give_way_to_others();
+        yield_to_others();
         let checked = self.query.as_ref().map_or(Ok(()), |query| query.check());
         checked.map_err(|error| self.refused(external(error)))
     }

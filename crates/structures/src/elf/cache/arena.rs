@@ -49,7 +49,7 @@ impl Arena {
     }
 
     /// Returns a run.
-    pub(super) fn give_back(&mut self, first: usize, words: usize) {
+    pub(super) fn release(&mut self, first: usize, words: usize) {
         let (mut first, mut length) = (first, Arena::rounded(words));
         debug_assert!(first + length <= self.words.len(), "a run is inside of its arena");
         if let Some((&before, &of_before)) = self.free.range(..first).next_back()
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn runs_are_disjoint_and_what_is_given_back_is_one_run() {
+    fn runs_are_disjoint_and_freed_ones_become_one_run() {
         let mut arena = Arena::default();
         let sizes = [5, 13, 4, 104, 7, 60];
         let runs: Vec<usize> = sizes.iter().map(|words| arena.grow(*words, 200).unwrap()).collect();
@@ -91,7 +91,7 @@ mod tests {
         assert_eq!(arena.grow(1, 200), None);
         // In another order than they lie.
         for at in [1, 3, 2, 5, 0] {
-            arena.give_back(runs[at], sizes[at]);
+            arena.release(runs[at], sizes[at]);
         }
         assert_eq!(arena.free.len(), 2, "all but the fifth");
         assert_eq!(arena.take(120), Some(0), "the first four are one run");

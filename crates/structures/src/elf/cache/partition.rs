@@ -213,7 +213,7 @@ impl Partition {
             }
         }
         if let Some(header) = taken {
-            self.arena.give_back(header, words);
+            self.arena.release(header, words);
         }
         None
     }
@@ -258,7 +258,7 @@ impl Partition {
         self.entries[number as usize].words = 0;
         self.policy.remove(number);
         self.free.push(number);
-        self.arena.give_back(header, words);
+        self.arena.release(header, words);
         self.removed += 1;
     }
 

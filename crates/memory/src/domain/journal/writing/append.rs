@@ -118,7 +118,7 @@ impl AppendState {
     }
 
     /// Oldest records that are not written yet, at most a buffer of them. At most one caller holds such a
-    /// buffer at a time and returns it with [`AppendState::give_back`].
+    /// buffer at a time and returns it with [`AppendState::release_buffer`].
     pub(crate) fn take_oldest(&mut self) -> Option<FullBuffer> {
         if self.buffers.full.is_empty() && self.payload_words > 0 {
             assert!(self.rotate(), "one buffer is active, one is being written, none is full: one is free");
@@ -132,7 +132,7 @@ impl AppendState {
     }
 
     /// Takes a buffer back; returns one to be freed, with its requested bytes, if there are too many.
-    pub(crate) fn give_back(&mut self, buffer: AlignedBuffer) -> Option<(AlignedBuffer, usize)> {
+    pub(crate) fn release_buffer(&mut self, buffer: AlignedBuffer) -> Option<(AlignedBuffer, usize)> {
         assert_eq!(
             buffer.bytes().len(),
             self.buffers.active.bytes().len(),

@@ -239,7 +239,7 @@ impl JournalState {
         let outcome = writer.log.write_frame(&mut filled.buffer, filled.payload_words, start, durable);
         let surplus = {
             let mut active = self.appender.active.lock();
-            let surplus = active.give_back(filled.buffer);
+            let surplus = active.release_buffer(filled.buffer);
             if !active.is_behind() {
                 self.is_behind.store(false, Ordering::Relaxed);
             }

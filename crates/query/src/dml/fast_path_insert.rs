@@ -9,7 +9,7 @@
 //!
 //! # Invariants
 //!
-//! - The planned path gives the same rows, counts and errors (`tests/query/short_way.rs` runs both).
+//! - The planned path gives the same rows, counts and errors (`tests/query/fast_path.rs` runs both).
 //! - Values that do not fit make a run take the planned path, before anything is written.
 
 use crate::dml::conflict::{Conflicts, Split, unique_keys};
@@ -21,7 +21,7 @@ use crate::parser::names::column_name;
 use crate::planner::fast_path::{NewValue, Scope, plain_rows};
 use crate::planner::parameters::Types;
 use crate::postgres::time_zones::Zone;
-use crate::session::result::Short;
+use crate::session::result::FastPathResult;
 use datafusion::common::ScalarValue;
 use datafusion::sql::sqlparser::ast::{AssignmentTarget, DoUpdate, Insert, OnConflictAction, OnInsert};
 use entresol_tables::{Row, UniqueKey};
@@ -29,22 +29,22 @@ use entresol_transactions::Transaction;
 
 /// INSERT of literals and parameters; see the [module](self).
 #[derive(Debug)]
-pub(crate) struct ShortInsert {
+pub(crate) struct FastPathInsert {
     source: InsertSource,
     /// Time zone of the session when it was planned.
     zone: Zone,
-    conflict: Option<ShortConflict>,
+    conflict: Option<FastPathConflict>,
 }
 
 /// ON CONFLICT clause that needs no planning.
 #[derive(Debug)]
-struct ShortConflict {
+struct FastPathConflict {
     unique_keys: Vec<UniqueKey>,
     /// Assignments of DO UPDATE; `None` for DO NOTHING.
     assigned: Option<Vec<(usize, NewValue)>>,
 }
 
-impl ShortInsert {
+impl FastPathInsert {
     /// Statement whose rows are literals and parameters of fitting types; `None` if it needs planning. Adds the
     /// types of the parameters of DO UPDATE; the statement has `count` parameters.
     pub(crate) fn new(
@@ -53,14 +53,14 @@ impl ShortInsert {
         types: &mut Types,
         count: usize,
         zone: &Zone,
-    ) -> Result<Option<ShortInsert>> {
+    ) -> Result<Option<FastPathInsert>> {
         // What concerns nothing but the rows themselves.
         if statement.returning.is_some() || !plain_rows(&source.table) {
             return Ok(None);
         }
         let conflict = match &statement.on {
             None => None,
-            Some(on) => match ShortConflict::new(&source, on, types, zone) {
+            Some(on) => match FastPathConflict::new(&source, on, types, zone) {
                 None => return Ok(None),
                 conflict => conflict,
             },
@@ -69,11 +69,11 @@ impl ShortInsert {
         let sample = types.sample(count)?;
         let query = source.query.as_ref();
         let rows = query.and_then(|query| literal_rows::rows(&source, query, &sample, zone));
-        Ok(rows.map(|_| ShortInsert { source, zone: zone.clone(), conflict }))
+        Ok(rows.map(|_| FastPathInsert { source, zone: zone.clone(), conflict }))
     }
 
     /// Runs the statement; `None` if its values require the planned path. Nothing was written then.
-    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<Short>> {
+    pub(crate) fn run(&self, tx: &Transaction, parameters: &[ScalarValue]) -> Result<Option<FastPathResult>> {
         let query = self.source.query.as_ref();
         let rows = query.and_then(|query| literal_rows::rows(&self.source, query, parameters, &self.zone));
         let Some(rows) = rows else { return Ok(None) };
@@ -84,20 +84,20 @@ impl ShortInsert {
                 None => return Ok(None),
             },
         };
-        Ok(Some(Short::Count("INSERT", written)))
+        Ok(Some(FastPathResult::Count("INSERT", written)))
     }
 
     /// Writes rows, or what becomes of the stored ones that they meet; returns their number, or `None` if a
     /// value has to be planned.
     fn resolve(
         &self,
-        conflict: &ShortConflict,
+        conflict: &FastPathConflict,
         tx: &Transaction,
         rows: Vec<Row>,
         parameters: &[ScalarValue],
     ) -> Result<Option<u64>> {
         let table = &self.source.table;
-        let ShortConflict { unique_keys, assigned } = conflict;
+        let FastPathConflict { unique_keys, assigned } = conflict;
         let mut conflicts = Conflicts::new(unique_keys.clone(), assigned.is_some());
         let Split { new, old, proposed, .. } = conflicts.split(tx, table, rows)?;
         let mut changed = Vec::with_capacity(old.len());
@@ -120,8 +120,8 @@ impl ShortInsert {
     }
 }
 
-impl ShortConflict {
-    fn new(source: &InsertSource, on: &OnInsert, types: &mut Types, zone: &Zone) -> Option<ShortConflict> {
+impl FastPathConflict {
+    fn new(source: &InsertSource, on: &OnInsert, types: &mut Types, zone: &Zone) -> Option<FastPathConflict> {
         let OnInsert::OnConflict(on) = on else { return None };
         // The planned path words the errors.
         let unique_keys = unique_keys(&source.table, on.conflict_target.as_ref()).ok()?;
@@ -135,7 +135,7 @@ impl ShortConflict {
         for (column, value) in assigned.iter().flatten() {
             value.add_types(&source.table.schema().columns()[*column], types, zone);
         }
-        Some(ShortConflict { unique_keys, assigned })
+        Some(FastPathConflict { unique_keys, assigned })
     }
 }
 
