@@ -140,7 +140,7 @@ entresol_memory::order_points! {
     RECOVERED_WORD: FlushWord,
     /// Recovered words are durable before a descriptor is written again.
     REUSE_AFTER_RECOVERY: Fence,
-    /// That an entry has no word any more is on its way to the medium.
+    /// An entry without its forgotten word is on its way to the medium.
     FORGOTTEN_ENTRY: FlushWord,
     /// Words are forgotten durably before their memory is freed.
     FREED_AFTER_FORGOTTEN: Fence,

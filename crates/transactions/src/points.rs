@@ -121,7 +121,7 @@ entresol_memory::order_points! {
     INVALID_RANGE_NOTED: Step,
     /// A range goes when everything that it hides is durably gone.
     RANGES_GO_AFTER_TRACES: Fence,
-    /// That a range is gone is on its way to the medium.
+    /// The entry of a range that goes is on its way to the medium.
     RANGE_TAKEN_OUT: FlushWord,
     /// A group with durable states is recovered, volatile ones beside them or not.
     DURABLE_GROUPS_RECOVERED: Value,
