@@ -80,7 +80,7 @@ crate::order_points! {
     CLEAN_MARK: FlushWord,
     /// The mark of the last clean close is durably gone before the first change.
     CHANGES_AFTER_CLEAN_MARK: Fence,
-    /// What a thread has flushed is durable when a sync returns.
+    /// Flushes of a thread are durable when its sync returns.
     RETURN_AFTER_FLUSHES: Fence,
 
     // The journal: `domain/journal/`.
