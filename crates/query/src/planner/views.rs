@@ -88,7 +88,6 @@ pub(super) fn rewrite(catalog: &Arc<Catalog>, statement: &mut DFStatement) -> Re
     sampling::resolve(catalog, statement)?;
     windows::resolve(catalog, statement)?;
     translation::translate(statement);
-    from_names::check(statement)?;
     numbers::type_exponents(statement);
     Ok(())
 }
@@ -167,6 +166,10 @@ async fn scoped(
 ) -> Result<(LogicalPlan, BTreeMap<String, Vec<String>>)> {
     let mut statement = query_of(query)?;
     rewrite(catalog, &mut statement)?;
+    if reads.is_none() {
+        // Of a new view: one that is stored goes on.
+        from_names::check(&statement)?;
+    }
     let names = state.catalog_list().catalog(CATALOG).ok_or_else(closed)?;
     let hidden = reads.map(|reads| {
         let columns = |read: &ViewRead| read.columns.iter().map(|column| column.name.clone()).collect();

@@ -41,12 +41,27 @@ const SUMMED: DataType = DataType::Decimal128(19, 0);
 
 /// Rewrites a plan to numbers of these types.
 pub(crate) fn typed(plan: LogicalPlan) -> DFResult<LogicalPlan> {
-    retyped(plan, &[])
+    match plan {
+        // Rows of an INSERT, whose columns may be exact: a DOUBLE in one of them takes no digits from the others.
+        rows @ LogicalPlan::Values(_) => retyped_nodes(rows, &[]),
+        other => retyped(other, &[]),
+    }
+}
+
+/// Rewrites a plan whose rows other nodes read.
+fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
+    match plan {
+        LogicalPlan::Values(Values { schema, values }) => {
+            let rows = LogicalPlan::Values(Values { schema, values: result_types::values(values)? });
+            retyped_nodes(rows, outer)
+        }
+        other => retyped_nodes(other, outer),
+    }
 }
 
 /// Rewrites a plan; `outer` has the schemas of the queries around, the nearest last.
 #[recursive::recursive]
-fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
+fn retyped_nodes(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     // LIMIT takes BIGINTs.
     let keeps = matches!(plan, LogicalPlan::RecursiveQuery(_) | LogicalPlan::Limit(_));
     if matches!(plan, LogicalPlan::RecursiveQuery(_)) {
@@ -56,12 +71,6 @@ fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     if keeps {
         return Ok(plan);
     }
-    let plan = match plan {
-        LogicalPlan::Values(Values { schema, values }) => {
-            LogicalPlan::Values(Values { schema, values: result_types::values(values)? })
-        }
-        other => other,
-    };
     let schema = Arc::new(merge_schema(&plan.inputs()));
     let mut scopes = outer.to_vec();
     scopes.push(Arc::clone(&schema));

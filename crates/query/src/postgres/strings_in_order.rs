@@ -59,7 +59,7 @@ impl AggregateUDFImpl for StringsInOrder {
         AggregateOrderSensitivity::SoftRequirement
     }
 
-    /// It sorts the strings of a group whether their rows come in order or not.
+    /// It sorts the strings of a group, in whatever order their rows are.
     fn with_beneficial_ordering(
         self: Arc<Self>,
         _beneficial_ordering: bool,

@@ -1,4 +1,4 @@
-//! Numbers as PostgreSQL writes them that sqlparser's tokens do not have: `0x1F`, `0o17`, `0b101`, `1_000_000`.
+//! Numbers as in PostgreSQL that sqlparser's tokens do not have: `0x1F`, `0o17`, `0b101`, `1_000_000`.
 //!
 //! sqlparser takes `0x1F` for the bytes `X'1F'`, and `0b101` for a zero with an alias. They become decimal numbers here, each at
 //! its place in the text. Underscores stand between digits; other letters behind such a number are an error (42601).
