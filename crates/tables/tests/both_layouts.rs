@@ -3,7 +3,6 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     BatchBuilder, Catalog, ClusteringDefinition, Column, DataType, Dimension, ElfCaching, ElfLayout, Error,
     IndexDefinition, NewLayout, Retention, Row, ScanRange, Schema, Table, TableDefinition, TableLayout,

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, ChangeBatchBuilder, ChangeKind, Column, DataType, Error, IndexDefinition, Retention, Row,
     Schema, Table, TableDefinition, TableLayout, TableOptions, Value, check,

@@ -4,7 +4,6 @@
 
 use entresol_memory::crash::{CrashOptions, check as check_crashes, check_seeds};
 use entresol_memory::{Durability, Pool};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexDefinition, ScanRange, Schema, TableDefinition, TableOptions,
     Value, Verify, check,

@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexBounds, IndexDefinition, Schema, Table, TableDefinition,
     TableOptions, Value, check,

@@ -4,7 +4,6 @@
 use arrow_array::{ArrayRef, RecordBatch};
 use arrow_schema::{Field, Schema as ArrowSchema};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, ClusteringDefinition, Column, ColumnBuilder, DataType, Dimension, Error, IndexDefinition, Row,
     ScanRange, Schema, Table, TableDefinition, TableLayout, TableOptions, Value, arrow_type, check,

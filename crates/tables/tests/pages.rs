@@ -3,7 +3,6 @@
 
 use arrow_array::RecordBatch;
 use entresol_memory::{Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     BatchBuilder, Catalog, Column, DataType, Direction, Error, IndexDefinition, Retention, Row, ScanRange,
     Schema, Table, TableDefinition, TableOptions, Value, Verify, check,

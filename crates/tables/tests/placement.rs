@@ -3,7 +3,6 @@
 
 use entresol_memory::crash::{self, CrashOptions};
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Catalog, Column, DataType, Error, IndexDefinition, Problem, Retention, Row, ScanRange, Schema, Table,
     TableDefinition, TableOptions, Value, check,

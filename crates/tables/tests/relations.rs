@@ -2,7 +2,6 @@
 #![allow(clippy::unwrap_used)]
 
 use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
-use entresol_structures::IndexStructure;
 use entresol_tables::{
     Alteration, BLOCK_VALUES, Catalog, Column, DataType, Error, IndexDefinition, NewSequence, Position,
     ReadColumn, RelationKind, Schema, SequenceDefinition, SequenceType, TableDefinition, TableOptions,

@@ -4,7 +4,9 @@ use crate::error::Result;
 use crate::parser::names::{self, identifier};
 use crate::parser::statement::{created_source, statement_of};
 use crate::parser::text::tokens::{BEGINNING, tokenize};
+use crate::privileges::Privileges;
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE, SYSTEM_SCHEMA, TOPOLOGIES_TABLE};
+use crate::session::core::SessionCore;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, Ident, ObjectNamePart, Statement, Value as Literal,
@@ -17,12 +19,14 @@ pub(crate) fn is_description(statement: &DFStatement) -> bool {
 }
 
 /// Replaces DESCRIBE of a table, view, source, stream, topology or sink by a query. A relation of the name comes first.
-pub(crate) fn resolve(catalog: &Catalog, statement: &mut DFStatement) -> Result<()> {
+pub(crate) fn resolve(session: &SessionCore, statement: &mut DFStatement) -> Result<()> {
+    let catalog = &session.catalog;
     let DFStatement::Statement(inner) = &*statement else { return Ok(()) };
     let Statement::ExplainTable { table_name, .. } = inner.as_ref() else { return Ok(()) };
     if let Ok(name) = names::table_name(table_name)
-        && catalog.relation_kind(&name).is_some()
+        && let Some(kind) = catalog.relation_kind(&name)
     {
+        session.variables.authority.require_on(Privileges::SELECT, kind, &name)?;
         *statement = statement_of(tokenize(&columns_of(&name), BEGINNING)?)?;
         return Ok(());
     }

@@ -51,7 +51,7 @@ pub(crate) async fn logical_plan(
     state: &SessionState,
     mut statement: DFStatement,
 ) -> Result<LogicalPlan> {
-    describe::resolve(&session.catalog, &mut statement)?;
+    describe::resolve(session, &mut statement)?;
     sampling::resolve(&session.catalog, &mut statement)?;
     windows::resolve(&session.catalog, &mut statement)?;
     if let DFStatement::Explain(explain) = &mut statement {
