@@ -66,7 +66,7 @@ fn sources_and_operators_are_shown_with_their_counters() {
     assert_eq!(rows(&mut session, same)[0], [operators.len().to_string()]);
     // A table of the name comes first.
     session.execute("CREATE TABLE following (a INT)").unwrap();
-    assert_eq!(rows(&mut session, "DESCRIBE following"), [["a", "Int32", "YES"]]);
+    assert_eq!(rows(&mut session, "DESCRIBE following"), [["a", "integer", "YES"]]);
     assert!(session.query("DESCRIBE nothing").unwrap_err().to_string().contains("nothing"));
 }
 
