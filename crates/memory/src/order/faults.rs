@@ -85,6 +85,8 @@ pub enum ExpectedOutcome<T> {
     Caught(T),
     /// Harmless, and so caught by no test, for this reason.
     Harmless(T, &'static str),
+    /// Not caught by a test so far, for this reason: a gap of the tests.
+    Missed(T, &'static str),
 }
 
 /// Runs `work` with each mutant that the list gives to this test, and asserts that it does as the list says:
@@ -103,7 +105,7 @@ pub fn check_all<T: Copy + PartialEq, R, E: fmt::Display>(
     for (mutant, expected) in listed(points, list) {
         let (of, reason) = match expected {
             ExpectedOutcome::Caught(of) => (of, None),
-            ExpectedOutcome::Harmless(of, reason) => (of, Some(reason)),
+            ExpectedOutcome::Harmless(of, reason) | ExpectedOutcome::Missed(of, reason) => (of, Some(reason)),
         };
         if of != test || !(asked_for.is_empty() || asked_for == mutant.to_string()) {
             continue;
