@@ -59,7 +59,7 @@ impl AggregateUDFImpl for StringsInOrder {
         AggregateOrderSensitivity::SoftRequirement
     }
 
-    /// It sorts the strings of a group, in whatever order their rows are.
+    /// Same aggregate: the strings of a group are sorted here, whatever the order of the rows.
     fn with_beneficial_ordering(
         self: Arc<Self>,
         _beneficial_ordering: bool,

@@ -5,7 +5,7 @@
 //!   FROM t, LATERAL (SELECT …) s      FROM (SELECT t.*, unnest((SELECT array_agg(struct(…)) FROM (SELECT …)))): s is its fields
 //! ```
 //!
-//! So such a subquery is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
+//! A subquery of this kind is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
 //! outer values. LEFT JOIN LATERAL … ON true keeps rows without one, with NULLs; another condition there is refused by
 //! DataFusion. Memory: the rows of a subquery for the rows of a batch.
 
