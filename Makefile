@@ -61,7 +61,7 @@ lint: setup ## Check format and features of the release build, and run clippy; e
 		|| rustup component add rustfmt clippy
 	$(CARGO) fmt --all --check
 	CARGO=$(CARGO) tools/release-features
-	$(CARGO) check -p entresol-transactions --lib # Without `testkit`: a flush or fence without a name is an error.
+	$(CARGO) check -p entresol-dax-test # Without `testkit`: a flush or fence without a name is an error.
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
 
 .PHONY: shape

@@ -48,7 +48,7 @@ impl<K> Clone for OrderPoint<K> {
 impl<K> Copy for OrderPoint<K> {}
 
 impl<K: PointKind> OrderPoint<K> {
-    /// For [`order_points!`](crate::order_points).
+    /// A point of that name; the floors declare theirs with [`order_points!`](crate::order_points).
     #[doc(hidden)]
     pub const fn named(_name: &str) -> OrderPoint<K> {
         OrderPoint {

@@ -1,6 +1,7 @@
 //! A tree whose values are allocated objects: what is allocated must be what the tree reaches, after any crash.
 
 use crate::history::{Change, Failure, tree_change};
+use entresol_memory::order::{Flush, OrderPoint};
 use entresol_memory::{Pool, PoolOffset, Publication};
 use entresol_structures::{KeyWidth, OrderedIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -9,6 +10,9 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 const ROOT: &str = "index";
+
+/// A value is on its way to the medium before its key leads to it.
+const VALUE_BEFORE_KEY: OrderPoint<Flush> = OrderPoint::named("VALUE_BEFORE_KEY");
 
 /// The words of a value: its length, its stamp, and words that follow from both.
 fn value_word(change: Change, bytes: usize, word: usize) -> u64 {
@@ -72,7 +76,7 @@ impl Tree {
         let object = self.pool.reserve(bytes)?;
         let value: Vec<u8> =
             (0..bytes / 8).flat_map(|number| value_word(change, bytes, number).to_le_bytes()).collect();
-        self.pool.store_flushed(object.offset(), &value);
+        self.pool.store_flushed_at(object.offset(), &value, VALUE_BEFORE_KEY);
         let offset = with.allocate(object);
         self.put(&key, old, offset.to_word(), with)
     }
