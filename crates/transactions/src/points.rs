@@ -87,7 +87,7 @@ entresol_memory::order_points! {
     // The directory: `directory.rs`, `directory/`.
     /// The `LastCTS` of a group is on its way to the medium.
     LAST_CTS: FlushWord,
-    /// A commit returns when its `LastCTS` is durable.
+    /// `LastCTS` is durable before the commits that it completes return.
     RETURN_AFTER_LAST_CTS: Fence,
     /// The `LastCTS` of all groups of a commit change together.
     LAST_CTS_OF_ALL_GROUPS: Barrier,

@@ -4,7 +4,7 @@
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
     Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
-    check_disk, check_large_commits, check_loads, check_past, check_volatile,
+    check_disk, check_large_commits, check_loads, check_past, check_side_by_side, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -113,6 +113,26 @@ fn large_commits_beside_small_ones() {
 #[test]
 fn large_commits_over_two_groups_beside_small_ones() {
     run_large("large commits, two groups", Groups::Two);
+}
+
+fn run_side_by_side(name: &str, groups: Groups) {
+    let report = check_seeds(name, 2, |seed| {
+        let options = CrashOptions { crash_recovery_every: 61, ..CrashOptions::with_seed(seed) };
+        check_side_by_side(groups, 20, &options)
+    });
+    let report = report.unwrap();
+    println!("{name}: {report:?}");
+    assert!(report.explored(5_000), "{report:?}");
+}
+
+#[test]
+fn commits_of_two_threads() {
+    run_side_by_side("side by side", Groups::One);
+}
+
+#[test]
+fn commits_of_two_threads_over_two_groups() {
+    run_side_by_side("side by side, two groups", Groups::Two);
 }
 
 #[test]

@@ -336,6 +336,7 @@ impl StateContext {
         let history = state.history();
         let (slot, _) = self.claim()?;
         let dropped_at = {
+            let _pruning = history.as_ref().map(|history| history.hold_pruning());
             // No commit into the state is in flight, and none comes after.
             let _writer = state.group.hold();
             self.directory.set_dropping(id, history.as_ref().map(|history| history.id)).map(|()| {

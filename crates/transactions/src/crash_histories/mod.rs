@@ -10,6 +10,7 @@ mod directory;
 mod large;
 mod load;
 mod past;
+mod side_by_side;
 mod simulated_disk;
 mod tiers;
 
@@ -30,6 +31,7 @@ pub use directory::check_directory;
 pub use large::check_large_commits;
 pub use load::check_loads;
 pub use past::check_past;
+pub use side_by_side::check_side_by_side;
 pub use tiers::{check_disk, check_volatile};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -133,11 +135,11 @@ pub fn check_scrubs(
         let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
         context.remove_traces().map_err(|error| error.to_string())?;
         let ranges = context.directory.invalid_ranges().map_err(|error| error.to_string())?;
-        drop(context);
         if !ranges.is_empty() {
             return Err(format!("{} ranges are left", ranges.len()));
         }
-        verify(pool, legal)
+        // The later commits are those of this context: another would declare the timestamps invalid again.
+        verify_context(&context, legal)
     })
 }
 
@@ -246,15 +248,19 @@ fn random_changes(random: &Env, round: u64) -> Changes {
 }
 
 fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+    verify_context(&context, legal)
+}
+
+fn verify_context(context: &Arc<StateContext>, legal: &[&Content]) -> std::result::Result<(), String> {
     let text = |error: Error| error.to_string();
-    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
-    check_sound(&context)?;
+    check_sound(context)?;
     let states = [0, 1].map(|id| context.state(StateId(id)));
     let [Some(first), Some(second)] = states else {
         return if legal.contains(&&Content(None)) { Ok(()) } else { Err("a state is gone".to_string()) };
     };
     let states = [first, second];
-    let mut found = rows(&context, &states).map_err(text)?;
+    let mut found = rows(context, &states).map_err(text)?;
     if !may_be(legal, &found) {
         return Err(format!("found {found:?}, legal is {legal:?}"));
     }
@@ -265,17 +271,17 @@ fn verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), Strin
         for rows in &mut found {
             rows.insert(key(number), LATER_VALUE.to_vec());
         }
-        let now = rows(&context, &states).map_err(text)?;
+        let now = rows(context, &states).map_err(text)?;
         if now != found {
             return Err(format!("after a later commit: {now:?} in place of {found:?}"));
         }
     }
     context.vacuum().map_err(text)?;
-    let now = rows(&context, &states).map_err(text)?;
+    let now = rows(context, &states).map_err(text)?;
     if now != found {
         return Err(format!("after a vacuum: {now:?} in place of {found:?}"));
     }
-    nothing_leaks(pool, &context).map_err(text)?
+    nothing_leaks(context.pool(), context).map_err(text)?
 }
 
 /// Tells whether rows are legal, perhaps with commits of a verification that was itself interrupted.

@@ -20,6 +20,7 @@ use crate::{Result, Timestamp};
 use entresol_memory::PoolOffset;
 use entresol_memory::order::step;
 use entresol_structures::KeyBytes;
+use parking_lot::MutexGuard;
 use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -36,7 +37,7 @@ const PRUNE_KEYS: usize = 32;
 
 /// Progress of a round.
 #[derive(Default)]
-pub(super) struct Round {
+pub(crate) struct Round {
     /// Next position; None: there is no round.
     from: Option<Bound<KeyBytes>>,
     /// Clock time at which it began.
@@ -53,6 +54,12 @@ struct PruneStep {
 }
 
 impl History {
+    /// Holds pruning off until the guard goes: what ends a history or moves its horizon comes between two steps.
+    /// Taken before keys or a group are.
+    pub(crate) fn hold_pruning(&self) -> MutexGuard<'_, Round> {
+        self.round.lock()
+    }
+
     /// Clock time at which pruning has to go on.
     fn prune_due_ns(&self) -> u64 {
         match self.retention_ns.load(Ordering::Acquire) {
@@ -98,30 +105,35 @@ impl StateContext {
         history.round.lock().from = None;
         history.prune_at_ns.store(0, Ordering::Release);
         loop {
-            let step = self.prune_step(state, PRUNE_ENTRIES_MIN, WaitPolicy::Waits)?;
-            pruned += step.map_or(0, |step| step.records);
-            if history.round.lock().from.is_none() || state.is_dropped() {
+            let Some(step) = self.prune_step(state, PRUNE_ENTRIES_MIN, WaitPolicy::Waits)? else {
+                // The history has ended.
+                return Ok(pruned);
+            };
+            pruned += step.records;
+            if history.round.lock().from.is_none() {
                 return Ok(pruned);
             }
         }
     }
 
     /// Visits about `entries_max` records. Records are removed under the stripes of their keys: a commit that
-    /// ends a version again changes its record in place. None: there is no history, or the caller would have
-    /// to wait.
+    /// ends a version again changes its record in place. None: there is no history (any more), or the caller
+    /// would have to wait.
     fn prune_step(
         &self,
         state: &State,
         entries_max: usize,
         patience: WaitPolicy,
     ) -> Result<Option<PruneStep>> {
-        let Some(history) = state.history().filter(|_| !state.is_dropped()) else { return Ok(None) };
+        let Some(history) = state.history() else { return Ok(None) };
         self.check_accepts_commits()?;
         let round = match patience {
             WaitPolicy::Waits => Some(history.round.lock()),
             WaitPolicy::Never => history.round.try_lock(),
         };
-        let Some(mut round) = round else { return Ok(None) };
+        // Its end takes the lock as well: a history that has not ended by now stays until this step is done.
+        let has_ended = !state.history().is_some_and(|now| Arc::ptr_eq(&now, &history));
+        let Some(mut round) = round.filter(|_| !has_ended) else { return Ok(None) };
         let now_ns = self.clock.now_ns();
         let from = match &round.from {
             Some(from) => from.clone(),
@@ -158,10 +170,7 @@ impl StateContext {
         for keys in over.chunks(PRUNE_KEYS) {
             let of_state = || keys.iter().map(|(of, _)| (state.id, &of[..]));
             let held = state.group.hold_keys(of_state, patience);
-            let is_current = || state.history().is_some_and(|now| Arc::ptr_eq(&now, &history));
-            let Some(_held) = held.filter(|_| !state.is_dropped() && is_current()) else {
-                return Ok(Some(done));
-            };
+            let Some(_held) = held else { return Ok(Some(done)) };
             for (_, key) in keys {
                 done.records += u64::from(self.prune_record(state, &history, key, horizon)?);
             }
@@ -230,5 +239,97 @@ impl StateContext {
             history.index.remove(key, publication)?;
         }
         Ok(invalid.len() as u64)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+    use crate::context::directory::HistoryEntry;
+    use entresol_memory::{DomainChoice, Durability, Pool, PoolOptions};
+    use entresol_structures::KeyWidth;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+    use std::time::Duration;
+
+    /// More records than a step visits.
+    const KEYS: u64 = 3 * PRUNE_ENTRIES_MIN as u64;
+
+    struct Pruned {
+        context: Arc<StateContext>,
+        state: Arc<State>,
+    }
+
+    impl Pruned {
+        fn new() -> Pruned {
+            let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
+            let pool = Pool::volatile(&options).unwrap();
+            let context = StateContext::open_or_create(pool).unwrap();
+            let group = context.create_group().unwrap();
+            let state = context.create_state(group, KeyWidth::Eight).unwrap();
+            Pruned { context, state }
+        }
+
+        fn write(&self) {
+            let transaction = self.context.begin().unwrap();
+            for key in 0..KEYS {
+                transaction.write(&self.state, &key.to_be_bytes(), Some(b"value")).unwrap();
+            }
+            transaction.commit(Durability::None).unwrap();
+        }
+
+        fn stored(&self) -> HistoryEntry {
+            let histories = self.context.directory.histories().unwrap();
+            *histories.iter().find(|history| history.of == self.state.id()).unwrap()
+        }
+
+        /// Prunes in another thread while `f` runs here.
+        fn while_pruning(&self, f: impl FnOnce()) {
+            let ends = AtomicBool::new(false);
+            thread::scope(|scope| {
+                let pruner = scope.spawn(|| {
+                    let mut rounds = 0;
+                    while !ends.load(Ordering::Acquire) {
+                        self.context.prune_all(&self.state).unwrap();
+                        rounds += 1;
+                    }
+                    rounds
+                });
+                f();
+                ends.store(true, Ordering::Release);
+                assert!(pruner.join().unwrap() > 0);
+            });
+        }
+    }
+
+    #[test]
+    fn the_stored_horizon_does_not_move_back_beside_pruning() {
+        let all = Pruned::new();
+        all.context.keep_history(all.state.id(), Some(Duration::ZERO)).unwrap();
+        all.while_pruning(|| {
+            for _ in 0..20_000 {
+                let at = all.context.clock.now();
+                all.context.forget_history_before(all.state.id(), at).unwrap();
+                let stored = all.stored().horizon;
+                assert!(stored >= at, "{stored} is stored over {at}");
+            }
+        });
+    }
+
+    #[test]
+    fn a_history_that_ends_while_it_is_pruned_leaves_the_next_one_alone() {
+        let all = Pruned::new();
+        all.while_pruning(|| {
+            for _ in 0..200 {
+                all.context.keep_history(all.state.id(), None).unwrap();
+                let began = all.stored().horizon;
+                all.context.keep_history(all.state.id(), Some(Duration::ZERO)).unwrap();
+                all.write();
+                all.write();
+                assert!(all.stored().horizon >= began);
+                all.context.drop_history(all.state.id()).unwrap();
+            }
+        });
     }
 }

@@ -110,6 +110,8 @@ impl StateContext {
         let _ddl = self.ddl.lock();
         let state = self.state(id).ok_or(Error::NoSuchState(id))?;
         let Some(history) = state.history() else { return Ok(()) };
+        // No record goes before the horizon is durable, and no round that began earlier stores an older one.
+        let _pruning = history.hold_pruning();
         history.begin_at(at);
         step(HORIZON_MOVED, || self.directory.set_horizon(id, history.horizon()));
         self.prune_due_ns.store(0, Ordering::Release);
@@ -124,6 +126,7 @@ impl StateContext {
         let Some(history) = state.history() else { return Ok(()) };
         let (slot, _) = self.claim()?;
         let dropped_at = {
+            let _pruning = history.hold_pruning();
             let _writer = state.group.hold();
             self.directory.drop_history(id, history.id).map(|()| {
                 state.set_history(None);

@@ -5,9 +5,6 @@ use entresol_memory::order::faults::ExpectedOutcome::{self, Caught, Harmless, Mi
 /// Interleavings of transactions: `tests/protocol_mutants.rs`.
 pub(crate) const INTERLEAVINGS: &str = "interleavings";
 
-/// Reason why no history of scrubs catches what a scrub leaves.
-const NO_COMMIT_BEHIND: &str = "no commit follows the scrub, and until then a recovery finds the range again";
-
 /// Each with the history of `tests/mutants.rs` that comes by, or `INTERLEAVINGS`.
 pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
     ("commit-announced", Caught("commits, one group")),
@@ -35,7 +32,7 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
     ("new-object-values", Caught("commits, one group")),
     ("version-in-a-free-slot", Caught("commits, one group")),
     ("chained-version", Caught("out of place")),
-    ("voided-version", Missed("scrubs", NO_COMMIT_BEHIND)),
+    ("voided-version", Caught("scrubs")),
     ("chain-truncated", Caught("out of place")),
     ("record-has-its-end", Caught("past")),
     ("recorded-end-corrected", Caught("past")),
@@ -51,7 +48,8 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
         "return-after-last-cts",
         Harmless(
             "commits, one group",
-            "a commit returns behind the pool's `persist`, which begins with a fence",
+            "a commit returns when all older ones are visible, and the one that stored `LastCTS` has fenced in the \
+             pool's `persist` by then",
         ),
     ),
     ("last-cts-of-all-groups", Caught("commits, two groups")),
@@ -71,7 +69,13 @@ pub(crate) const LIST: &[(&str, ExpectedOutcome<&str>)] = &[
     ("announced-at-open", Caught("commits, one group")),
     ("announced-not-reused", Caught("commits, one group")),
     ("invalid-range-noted", Caught("commits, one group")),
-    ("ranges-go-after-traces", Missed("scrubs", NO_COMMIT_BEHIND)),
+    (
+        "ranges-go-after-traces",
+        Missed(
+            "scrubs",
+            "the thread that scrubs fences in its own next commit; no history has another thread that commits between",
+        ),
+    ),
     (
         "range-taken-out",
         Harmless("scrubs", "a range that stays on the medium hides timestamps that no version has"),
