@@ -138,24 +138,7 @@ impl TableDefinition {
         if self.auto_layout {
             section(&mut bytes, SECTION_AUTO_LAYOUT, &[AUTO_LAYOUT]);
         }
-        if self.structure != IndexStructure::default() {
-            section(&mut bytes, SECTION_STRUCTURE, &[self.structure.number()]);
-        }
-        let of_indexes = self.indexes.iter().map(|index| index.node_bytes);
-        let sizes: Vec<Option<u16>> = std::iter::once(self.node_bytes).chain(of_indexes).collect();
-        if sizes.iter().any(Option::is_some) {
-            let sizes = sizes.into_iter().flat_map(|size| size.unwrap_or(0).to_le_bytes());
-            section(&mut bytes, SECTION_NODE_BYTES, &sizes.collect::<Vec<u8>>());
-        }
-        if let Some(reason) = &self.structure_reason {
-            section(&mut bytes, SECTION_STRUCTURE_REASON, reason.as_bytes());
-        }
-        if self.indexes.iter().any(|index| index.structure_reason.is_some()) {
-            part.clear();
-            let reasons = self.indexes.iter().map(|index| index.structure_reason.as_deref());
-            reasons.for_each(|reason| put_text(&mut part, reason.unwrap_or_default()));
-            section(&mut bytes, SECTION_INDEX_REASONS, &part);
-        }
+        self.add_structures(&mut bytes);
         if let Some(slots) = self.version_slots {
             section(&mut bytes, SECTION_VERSION_SLOTS, &[slots]);
         }
@@ -174,6 +157,28 @@ impl TableDefinition {
             )));
         }
         Ok(bytes)
+    }
+
+    /// Adds the sections of the structures of all indexes: which, their nodes, and the reasons.
+    fn add_structures(&self, bytes: &mut Vec<u8>) {
+        if self.structure != IndexStructure::default() {
+            section(bytes, SECTION_STRUCTURE, &[self.structure.number()]);
+        }
+        let of_indexes = self.indexes.iter().map(|index| index.node_bytes);
+        let sizes: Vec<Option<u16>> = std::iter::once(self.node_bytes).chain(of_indexes).collect();
+        if sizes.iter().any(Option::is_some) {
+            let sizes = sizes.into_iter().flat_map(|size| size.unwrap_or(0).to_le_bytes());
+            section(bytes, SECTION_NODE_BYTES, &sizes.collect::<Vec<u8>>());
+        }
+        if let Some(reason) = &self.structure_reason {
+            section(bytes, SECTION_STRUCTURE_REASON, reason.as_bytes());
+        }
+        if self.indexes.iter().any(|index| index.structure_reason.is_some()) {
+            let mut part = Vec::new();
+            let reasons = self.indexes.iter().map(|index| index.structure_reason.as_deref());
+            reasons.for_each(|reason| put_text(&mut part, reason.unwrap_or_default()));
+            section(bytes, SECTION_INDEX_REASONS, &part);
+        }
     }
 
     /// Section of the indexes, each with its state.

@@ -11,6 +11,17 @@ use arrow_schema::DataType as ArrowType;
 use entresol_tables::normalize_double;
 use std::cmp::Ordering;
 
+/// Changes the counts of groups by one for each row; where there is a column, for each of its values.
+fn count(counts: &mut [i64], groups: &[u32], values: Option<&ArrayRef>, change: i64) {
+    match values {
+        None => groups.iter().for_each(|&group| counts[group as usize] += change),
+        Some(array) => {
+            let valid = groups.iter().enumerate().filter(|(row, _)| array.is_valid(*row));
+            valid.for_each(|(_, &group)| counts[group as usize] += change);
+        }
+    }
+}
+
 impl BoundAggregate {
     /// Takes values back from the groups with these numbers, of an aggregate that can be subtracted from.
     pub(crate) fn subtract(
@@ -20,13 +31,7 @@ impl BoundAggregate {
         columns: &[ArrayRef],
     ) -> Result<(), String> {
         match (accumulators, columns.first()) {
-            (Accumulators::Count(counts), None) => {
-                groups.iter().for_each(|&group| counts[group as usize] -= 1);
-            }
-            (Accumulators::Count(counts), Some(array)) => {
-                let valid = groups.iter().enumerate().filter(|(row, _)| array.is_valid(*row));
-                valid.for_each(|(_, &group)| counts[group as usize] -= 1);
-            }
+            (Accumulators::Count(counts), values) => count(counts, groups, values, -1),
             (Accumulators::Sums { sums, counts }, Some(array)) => {
                 let mut overflows = false;
                 self.each_number(array, groups, |group, value| {
@@ -98,13 +103,7 @@ impl BoundAggregate {
     ) -> Result<(), String> {
         match (accumulators, columns.first()) {
             (Accumulators::States(states), _) => states.add(groups, columns)?,
-            (Accumulators::Count(counts), None) => {
-                groups.iter().for_each(|&group| counts[group as usize] += 1);
-            }
-            (Accumulators::Count(counts), Some(array)) => {
-                let valid = groups.iter().enumerate().filter(|(row, _)| array.is_valid(*row));
-                valid.for_each(|(_, &group)| counts[group as usize] += 1);
-            }
+            (Accumulators::Count(counts), values) => count(counts, groups, values, 1),
             (Accumulators::DoubleSums { sums, counts }, Some(array)) => {
                 self.each_double(array, groups, |group, value| {
                     sums[group] += value;
