@@ -192,6 +192,12 @@ impl Database {
         Ok(entresol_query::stream_metrics(&self.shared.topologies, &self.shared.catalog)?)
     }
 
+    /// Ends the topologies of SQL that run and whose owners may no longer do what they do: to be called behind a change of roles.
+    pub fn stop_denied_topologies(&self) -> Result<()> {
+        let session = self.query_session()?;
+        Ok(self.shared.block_on(session.stop_denied_topologies())?)
+    }
+
     /// Memory in use now and at most so far, by consumer, and the budget.
     pub fn memory_usage(&self) -> MemoryUsage {
         self.pool().memory().expect("every database is opened with a budget").usage()

@@ -51,6 +51,7 @@ mod streaming;
 
 pub use catalog::rows::roles::grant_of;
 pub use catalog::rows::stream_metrics::{StreamMetric, stream_metrics};
+pub use catalog::rows::streams::stream_kind;
 /// Arrow and DataFusion, in the version that results are made of.
 pub use datafusion;
 pub use datafusion::arrow;
@@ -77,7 +78,7 @@ pub use planner::views::VIEW_DEPTH_MAX;
 pub use postgres::settings::SERVER_VERSION;
 pub use postgres::time_zones::parse_instant;
 pub use postgres::types::{column_type, displayed, modifier_of, visible_schema};
-pub use privileges::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
+pub use privileges::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role, SCHEMA_GRANT};
 pub use schema_names::{CATALOG, SCHEMA, SYSTEM_SCHEMA};
 pub use session::activity::{ClientConnection, SHOWN_QUERY_BYTES};
 pub use session::block::SAVEPOINTS_MAX;
@@ -86,6 +87,7 @@ pub use session::core::{CONFLICT_RETRIES_MAX, SessionOptions};
 pub use session::materialized::MaterializedViews;
 pub use session::messages::{Notice, NoticeLevel};
 pub use session::notices::NOTICES_MAX;
+pub use session::owners::{owned_by, owner_of_relation, reassign_owned};
 pub use session::query_memory::query_memory;
 pub use session::result::{CollectedRows, FastPathResult, Outcome, StatementResult};
 pub use session::snapshots::Sessions;

@@ -8,6 +8,8 @@ pub const ROLES_TABLE: &str = "entresol_roles";
 pub const GRANTS_TABLE: &str = "entresol_grants";
 /// Table name in a grant on all tables.
 pub const ALL_TABLES: &str = "*";
+/// Table name in a grant on the schema of the tables. Its only privilege is none of tables.
+pub const SCHEMA_GRANT: &str = "schema public";
 
 /// Set of privileges on the rows of a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -24,8 +26,10 @@ impl Privileges {
     pub const UPDATE: Privileges = Privileges(4);
     /// DELETE.
     pub const DELETE: Privileges = Privileges(8);
-    /// All four.
+    /// All four of a table.
     pub const ALL: Privileges = Privileges(15);
+    /// CREATE of sources, streams, topologies and materialized views: the one on a schema.
+    pub const CREATE: Privileges = Privileges(16);
 
     /// Privileges with their SQL names and their letters in access lists.
     pub const NAMES: [(Privileges, &'static str, char); 4] = [
@@ -37,7 +41,10 @@ impl Privileges {
 
     /// Set of these bits; `None` if there are unknown ones.
     pub fn from_bits(bits: i32) -> Option<Privileges> {
-        u8::try_from(bits).ok().filter(|bits| bits & !Privileges::ALL.0 == 0).map(Privileges)
+        u8::try_from(bits)
+            .ok()
+            .filter(|bits| bits & !(Privileges::ALL.0 | Privileges::CREATE.0) == 0)
+            .map(Privileges)
     }
 
     /// Bits of the set, as stored.
@@ -76,6 +83,12 @@ impl Role {
     /// Returns true if it has all of these privileges on a table.
     pub fn may(&self, wanted: Privileges, table: &str) -> bool {
         self.privileges(table).contains(wanted)
+    }
+
+    /// Returns true if it may create sources, streams, topologies and materialized views.
+    pub fn may_create(&self) -> bool {
+        let granted = self.grants.get(SCHEMA_GRANT).copied().unwrap_or(Privileges::NONE);
+        self.administrator || granted.contains(Privileges::CREATE)
     }
 
     /// Privileges of the role on a table.

@@ -34,5 +34,7 @@ pub(crate) const TOPOLOGIES_TABLE: &str = "streams_topologies";
 pub(crate) const TOPOLOGY_PARTS_TABLE: &str = "streams_topology_parts";
 /// Table of the state tables that topologies with other steps have no use for.
 pub(crate) const UNUSED_STATE_TABLE: &str = "streams_unused_state";
+/// Table of the roles that own sources, streams, topologies and materialized views.
+pub(crate) const OWNERS_TABLE: &str = "streams_owners";
 /// Option of a materialized view that says when it is refreshed.
 pub(crate) const REFRESH_OPTION: &str = "refresh";

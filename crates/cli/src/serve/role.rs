@@ -73,7 +73,9 @@ fn granted(granted: &GrantArguments) -> impl Iterator<Item = (String, Privileges
 
 /// Privileges as GRANT names them, in lower case.
 fn words(privileges: Privileges) -> String {
-    let held = Privileges::NAMES.iter().filter(|(privilege, ..)| privileges.contains(*privilege));
+    let of_schema = (Privileges::CREATE, "CREATE", 'C');
+    let all = Privileges::NAMES.into_iter().chain([of_schema]);
+    let held = all.filter(|(privilege, ..)| privileges.contains(*privilege));
     held.map(|(_, name, _)| name.to_lowercase()).collect::<Vec<_>>().join("+")
 }
 

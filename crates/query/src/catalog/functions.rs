@@ -15,6 +15,7 @@ use crate::error::{Error, external};
 use crate::postgres::pg_types;
 use crate::privileges::Privileges;
 use crate::schema_names::{PG_CATALOG, SCHEMA};
+use crate::session::owners::owner_of_relation;
 use datafusion::common::Result as DFResult;
 use std::ops::RangeInclusive;
 
@@ -339,7 +340,10 @@ fn table_privilege(view: &View, of: &[Cell], behind: usize) -> DFResult<Cell> {
     if table.schema != oids::PUBLIC {
         return Ok(wanted.trim().eq_ignore_ascii_case("select").into());
     }
-    let granted = role.privileges(&table.name);
+    let mut granted = role.privileges(&table.name);
+    if owner_of_relation(&view.catalog, &table.name).map_err(external)?.as_ref() == Some(&role.name) {
+        granted = granted.with(Privileges::SELECT);
+    }
     let mut any = false;
     for word in wanted.split(',') {
         let word = word.trim().to_ascii_uppercase();

@@ -11,6 +11,7 @@ pub(crate) mod generated;
 pub(crate) mod layout;
 pub(crate) mod maintenance;
 pub(crate) mod owned_tables;
+pub(crate) mod ownership;
 pub(crate) mod restored_definition;
 pub(crate) mod sequences;
 pub(crate) mod statements;

@@ -5,12 +5,15 @@
 //! A row has a limit, and a topology may have thousands of steps: what of its statement is behind the first
 //! [`PIECE_BYTES_MAX`] is in a fifth table, in pieces. All of a statement is written and removed in one transaction, so a
 //! crash leaves the statement before or the one behind it. Tables that a topology owns get and lose their owner in the same
-//! transaction: none belongs to a topology that is not stored.
+//! transaction: none belongs to a topology that is not stored. So does the role that owns the object
+//! ([`crate::session::owners`]).
 
 use crate::error::{Error, Result};
 use crate::schema_names::{
     SOURCES_TABLE, STREAMS_TABLE, TOPOLOGIES_TABLE, TOPOLOGY_PARTS_TABLE, UNUSED_STATE_TABLE,
 };
+use crate::session::owners::{self, OwnedObject};
+
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,
@@ -34,6 +37,8 @@ pub(crate) struct StoredTopology {
     pub(crate) name: String,
     pub(crate) text: String,
     pub(crate) is_paused: bool,
+    /// Role that owns it; none: the superusers.
+    pub(crate) owner: Option<String>,
 }
 
 /// Stored stream of no topology: the topologies that read it have its step among theirs.
@@ -42,6 +47,8 @@ pub(crate) struct StoredStream {
     pub(crate) text: String,
     /// Declarations of its columns, as of its creation: `name TYPE [NOT NULL]`, one on each line.
     pub(crate) columns: String,
+    /// Role that owns it; none: the superusers.
+    pub(crate) owner: Option<String>,
 }
 
 impl StoredTopology {
@@ -61,7 +68,7 @@ impl StoredTopology {
             others.upsert(transaction, &[name.clone(), Value::Int(part), Value::from(piece)])?;
             rest = behind;
         }
-        Ok(())
+        owners::write(catalog, transaction, (OwnedObject::Topology, &self.name), self.owner.as_deref())
     }
 }
 
@@ -117,11 +124,19 @@ fn check_length(text: &str) -> Result<()> {
     Err(Error::coded("54000", format!("the statement has {bytes} bytes, at most {bytes_max} are possible")))
 }
 
-fn put(catalog: &Catalog, table: &str, row: &[Value], text: &str) -> Result<()> {
+/// Stores the row of an object with its owner.
+fn put(
+    catalog: &Catalog,
+    (object, name): (OwnedObject, &str),
+    (row, text): (&[Value], &str),
+    owner: Option<&str>,
+) -> Result<()> {
     check_length(text)?;
-    let table = open(catalog, table)?;
+    let table = open(catalog, if object == OwnedObject::Source { SOURCES_TABLE } else { STREAMS_TABLE })?;
+    owners::prepare(catalog, owner)?;
     let transaction = catalog.begin()?;
     table.upsert(&transaction, row)?;
+    owners::write(catalog, &transaction, (object, name), owner)?;
     transaction.commit(Durability::Sync)?;
     Ok(())
 }
@@ -132,10 +147,11 @@ fn rows(catalog: &Catalog, table: &str) -> Result<Vec<Vec<Value>>> {
     Ok(table.scan(ScanRange::full()).rows(&transaction)?)
 }
 
-fn remove(catalog: &Catalog, table: &str, name: &str) -> Result<()> {
+fn remove(catalog: &Catalog, (object, name): (OwnedObject, &str), table: &str) -> Result<()> {
     let Ok(table) = catalog.table(table) else { return Ok(()) };
     let transaction = catalog.begin()?;
     table.delete(&transaction, &[Value::from(name)])?;
+    owners::write(catalog, &transaction, (object, name), None)?;
     transaction.commit(Durability::Sync)?;
     Ok(())
 }
@@ -147,8 +163,10 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-pub(crate) fn put_source(catalog: &Catalog, name: &str, definition: &str) -> Result<()> {
-    put(catalog, SOURCES_TABLE, &[Value::from(name), Value::from(definition)], definition)
+/// Stores a source with its owner; none: the superusers.
+pub(crate) fn put_source(catalog: &Catalog, name: &str, definition: &str, owner: Option<&str>) -> Result<()> {
+    let row = [Value::from(name), Value::from(definition)];
+    put(catalog, (OwnedObject::Source, name), (&row, definition), owner)
 }
 
 /// Statement of a source, if there is one.
@@ -160,12 +178,14 @@ pub(crate) fn source(catalog: &Catalog, name: &str) -> Result<Option<String>> {
 }
 
 pub(crate) fn remove_source(catalog: &Catalog, name: &str) -> Result<()> {
-    remove(catalog, SOURCES_TABLE, name)
+    remove(catalog, (OwnedObject::Source, name), SOURCES_TABLE)
 }
 
 pub(crate) fn put_stream(catalog: &Catalog, stream: &StoredStream) -> Result<()> {
     let row = [&stream.name, &stream.text, &stream.columns].map(|text| Value::from(text.as_str()));
-    put(catalog, STREAMS_TABLE, &row, &format!("{}{}", stream.text, stream.columns))
+    let (object, text) =
+        ((OwnedObject::Stream, stream.name.as_str()), format!("{}{}", stream.text, stream.columns));
+    put(catalog, object, (&row, &text), stream.owner.as_deref())
 }
 
 /// Statement of a stream of no topology, if there is one.
@@ -178,16 +198,18 @@ pub(crate) fn stream(catalog: &Catalog, name: &str) -> Result<Option<String>> {
 
 /// All streams of no topology, by name.
 pub(crate) fn streams(catalog: &Catalog) -> Result<Vec<StoredStream>> {
+    let owners = owners::all(catalog)?;
     let stored = |row: Vec<Value>| StoredStream {
         name: text(row.first()),
         text: text(row.get(1)),
         columns: text(row.get(2)),
+        owner: owners.get(&(OwnedObject::Stream, text(row.first()))).cloned(),
     };
     Ok(rows(catalog, STREAMS_TABLE)?.into_iter().map(stored).collect())
 }
 
 pub(crate) fn remove_stream(catalog: &Catalog, name: &str) -> Result<()> {
-    remove(catalog, STREAMS_TABLE, name)
+    remove(catalog, (OwnedObject::Stream, name), STREAMS_TABLE)
 }
 
 /// Stores a topology, with the targets that it owns already.
@@ -207,6 +229,7 @@ pub(crate) fn replace_topology(
     open(catalog, TOPOLOGIES_TABLE)?;
     open(catalog, TOPOLOGY_PARTS_TABLE)?;
     let states = open(catalog, UNUSED_STATE_TABLE)?;
+    owners::prepare(catalog, topology.owner.as_deref())?;
     let owners = entresol_streams::target_changes(catalog, &topology.name, owned);
     catalog.set_owners(&owners, |transaction| {
         topology.write(catalog, transaction)?;
@@ -258,12 +281,14 @@ pub(crate) fn topologies(catalog: &Catalog) -> Result<Vec<StoredTopology>> {
             rests.entry(text(row.first())).or_default().push_str(&text(row.get(2)));
         }
     }
+    let owners = owners::all(catalog)?;
     let stored = |row: Vec<Value>| {
         let name = text(row.first());
         let rest = rests.get(&name).map_or("", String::as_str);
         StoredTopology {
             text: text(row.get(1)) + rest,
             is_paused: row.get(2) == Some(&Value::Boolean(true)),
+            owner: owners.get(&(OwnedObject::Topology, name.clone())).cloned(),
             name,
         }
     };
@@ -290,6 +315,6 @@ fn remove_leaving(catalog: &Catalog, name: &str, unused: Option<Arc<Table>>) -> 
         if let Some(unused) = unused {
             unused.upsert(transaction, &[Value::from(name), Value::from(name)])?;
         }
-        Ok(())
+        owners::write(catalog, transaction, (OwnedObject::Topology, name), None)
     })
 }

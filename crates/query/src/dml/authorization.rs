@@ -34,7 +34,7 @@ pub(crate) fn insert(
 }
 
 /// Privileges that the clauses of an INSERT need, RETURNING apart.
-fn insert_privileges(statement: &Insert) -> Privileges {
+pub(crate) fn insert_privileges(statement: &Insert) -> Privileges {
     let mut wanted = Privileges::INSERT;
     if let Some(OnInsert::OnConflict(conflict)) = &statement.on {
         if !matches!(conflict.action, OnConflictAction::DoNothing) {

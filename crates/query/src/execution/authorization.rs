@@ -2,7 +2,9 @@
 //!
 //! | command | needs | checked |
 //! | --- | --- | --- |
-//! | definitions, BACKUP, VACUUM, ANALYZE, TRUNCATE | SUPERUSER | here |
+//! | CREATE of sources, streams, topologies, materialized views | CREATE on the schema | here |
+//! | ALTER, DROP, REFRESH and EXPLAIN of them | ownership | where they are found: [`crate::ddl::ownership`] |
+//! | other definitions, BACKUP, VACUUM, ANALYZE, TRUNCATE | SUPERUSER | here |
 //! | COPY of a file | SUPERUSER | here |
 //! | `nextval`, `setval` in any | UPDATE on the sequence; those in defaults and views are their creator's | here: the plan has both |
 //! | any, for each relation that it reads | SELECT | where the name is resolved: [`crate::planner::schemas`] |
@@ -12,6 +14,7 @@
 use crate::error::Result;
 use crate::parser::command::Command;
 use crate::parser::own::copy::CopyStatement;
+use crate::parser::own::materialized::MaterializedStatement;
 use crate::parser::sequence_calls::{AdvancedSequence, advanced_sequence};
 use crate::parser::statement::inner;
 use crate::parser::visit::visit_expressions;
@@ -42,19 +45,23 @@ pub(crate) fn authorize(authority: &Authority, command: &Command) -> Result<()> 
             arguments.iter().try_for_each(|argument| sequences(authority, argument))
         }
         Command::BeginAsOf(point) | Command::SetAsOf(point) => sequences(authority, point.as_ref()),
+        Command::Streaming(statement) if statement.creates() => authority.require_create(),
+        Command::Materialized(statement) if matches!(**statement, MaterializedStatement::Create(_)) => {
+            authority.require_create()
+        }
         Command::CreateTable(_)
         | Command::DropTable { .. }
         | Command::Define(_)
         | Command::Sequence(_)
-        | Command::Streaming(_)
-        | Command::Materialized(_)
         | Command::Truncate(_)
         | Command::Analyze(_)
         | Command::Backup(_)
         | Command::Vacuum(_) => authority.require_superuser(),
         Command::Copy(copy) => authorize_copy(authority, copy),
-        // A server checks statements about roles; the others concern only the session.
+        // A server checks statements about roles; those of streams look for owners; the others concern only the session.
         Command::Role(_)
+        | Command::Streaming(_)
+        | Command::Materialized(_)
         | Command::Begin(_)
         | Command::Commit
         | Command::Rollback

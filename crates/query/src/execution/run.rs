@@ -3,6 +3,7 @@
 use crate::ddl::backup;
 use crate::ddl::create_table;
 use crate::ddl::maintenance;
+use crate::ddl::ownership::check_view_owner;
 use crate::ddl::sequences;
 use crate::ddl::statements;
 use crate::ddl::vacuum;
@@ -362,6 +363,7 @@ impl Session {
 
     /// Explains a materialized view: one over streams as its topology.
     async fn explain_view(&self, name: &str, analyze: bool) -> Result<StatementResult> {
+        check_view_owner(&self.core, name)?;
         if self.core.options.topologies.is_view(name) {
             return topology_explaining::explain(&self.core, name, analyze).await;
         }

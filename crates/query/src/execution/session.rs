@@ -32,6 +32,7 @@ use crate::session::plan_cache::PlanCache;
 use crate::session::sequence_functions;
 use crate::session::user_functions::UserFunctions;
 use crate::session::variables::{self, SessionVariables};
+use crate::streaming::revoked;
 use crate::streaming::statements as streaming;
 use datafusion::arrow::datatypes::SchemaRef;
 use entresol_memory::{Durability, MemorySize};
@@ -54,6 +55,7 @@ impl Session {
         let running = Arc::new(RunningStatement::default());
         let durability = options.durability;
         let variables = SessionVariables::new(&initial_settings(&catalog, &options));
+        variables.authority.know_owners(&catalog);
         let source = Source {
             catalog: Arc::clone(&catalog),
             current: Arc::clone(&current),
@@ -107,6 +109,12 @@ impl Session {
         streaming::start_all(&self.core).await?;
         deferred::start_all(&self.core);
         Ok(())
+    }
+
+    /// Ends the topologies that run and whose owners may no longer do what they do; to be called when privileges or owners have
+    /// changed.
+    pub async fn stop_denied_topologies(&self) -> Result<()> {
+        revoked::stop_denied(&self.core).await
     }
 
     /// Number of queries that were run with the optimised plan of an earlier run of the same statement.

@@ -2,22 +2,27 @@
 //!
 //! Creation: the view with the query, the table, writers are watched and older ones refused, the rows. A crash in between
 //! leaves a view without a table, which the same statement takes over, or a table that the next open fills. One while a
-//! view is dropped may leave its guards and its position, which a creation of that name removes.
+//! view is dropped may leave its guards and its position, which a creation of that name removes. Its owner is written before the
+//! view and removed behind it.
 
 use super::GUARDS_TABLE;
 use super::deferred::{self, DeferredRefresh};
 use super::maintenance::{PlannedView, planned, watch};
 use crate::catalog::rows::streams;
+use crate::ddl::ownership::check_view_owner;
 use crate::ddl::table_options::{self, DeclaredOptions};
 use crate::ddl::{table_definition, views};
 use crate::error::{Error, Result};
 use crate::parser::names::{refuse, table_name};
+use crate::parser::statement::query_statement;
+use crate::planner::query;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{
     GUARDS_OWNER, MaintenanceWork, held_by, owner_of, query_of, query_view, state_owner_of, state_table,
     streamed_by,
 };
+use crate::session::owners::{self, OwnedObject};
 use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
 use datafusion::arrow::datatypes::Schema as ArrowSchema;
@@ -40,6 +45,7 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateView) -> Result
 pub(crate) async fn refresh(session: &SessionCore, name: &str) -> Result<StatementResult> {
     let _changing = session.options.materialized.changing().await;
     check_view(session, name)?;
+    check_view_owner(session, name)?;
     check_refreshed(&session.catalog, name)?;
     refresh_view(session, name).await?;
     Ok(StatementResult::Done { verb: "REFRESH MATERIALIZED VIEW" })
@@ -85,6 +91,7 @@ async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
         return Err(Error::coded("42P07", format!("relation \"{name}\" already exists")));
     }
     streams::check_name(&session.catalog, &name)?;
+    check_reads(session, create).await?;
     let query = CreateView {
         materialized: false,
         if_not_exists: false,
@@ -92,7 +99,13 @@ async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
         options: CreateTableOptions::None,
         ..create.clone()
     };
-    if !is_left_over(&session.catalog, &query_view(&name), &query) {
+    let authority = &session.variables.authority;
+    let before = owners::owner_of(&session.catalog, OwnedObject::MaterializedView, &name)?;
+    let takes_over = authority.is_superuser() || before == authority.owner();
+    note_owner(session, &name, authority.owner()).await?;
+    // The rest is the database's own work.
+    let _full = authority.full();
+    if !takes_over || !is_left_over(&session.catalog, &query_view(&name), &query) {
         views::create(session, &query).await?;
     }
     let created = match deferred {
@@ -103,6 +116,23 @@ async fn create_view(session: &SessionCore, create: &CreateView) -> Result<()> {
         remove(session, &name).await?;
     }
     created
+}
+
+/// Checks that the session's role may read what the query of a view reads: its text is planned with the rights of the owner.
+async fn check_reads(session: &SessionCore, create: &CreateView) -> Result<()> {
+    if session.variables.authority.is_superuser() {
+        return Ok(());
+    }
+    let transaction = session.catalog.begin()?;
+    let _bound = session.bind(&transaction);
+    query::plan_query(session, query_statement(create.query.clone())).await.map(drop)
+}
+
+/// Writes the owner of a view; none: the superusers.
+async fn note_owner(session: &SessionCore, name: &str, owner: Option<String>) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    let set = move || owners::set(&catalog, (OwnedObject::MaterializedView, &name), owner.as_deref());
+    blocking(set).await?
 }
 
 /// Tells whether a view is there already: of a creation that a crash interrupted, before the table.
@@ -327,10 +357,10 @@ pub(crate) async fn remove(session: &SessionCore, name: &str) -> Result<()> {
             relations.into_iter().filter(|(kind, name)| catalog.relation_kind(name) == Some(*kind)).collect();
         catalog.drop_relations(&there, false)?;
         views.remove(&name);
-        forget(&catalog, &name)
+        forget(&catalog, &name)?;
+        owners::set(&catalog, (OwnedObject::MaterializedView, &name), None)
     })
-    .await??;
-    Ok(())
+    .await?
 }
 
 /// Removes the position and the guards of a view that is dropped, or those that a crash left of one: another of its name

@@ -15,6 +15,7 @@ pub(crate) mod loads;
 pub(crate) mod materialized;
 pub(crate) mod messages;
 pub(crate) mod notices;
+pub(crate) mod owners;
 pub(crate) mod plan_cache;
 pub(crate) mod query_memory;
 pub(crate) mod result;

@@ -15,7 +15,9 @@ use crate::parser::own::streaming::{Encoding, StreamChange, StreamObject, Stream
 use crate::parser::statement::created_source;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::owners::{OwnedObject, owner_of};
 use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::definers::check_outside;
 use crate::streaming::options_text;
 use crate::streaming::replacement;
 use crate::streaming::replanning::ReplannedTopologies;
@@ -162,10 +164,13 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
     let create =
         created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is not a source")))?;
+    let definition = SourceDefinition::new(&create)?;
+    if let Some(connector) = definition.outside() {
+        check_outside(session, ("source", connector))?;
+    }
+    let owner = owner_of(&session.catalog, OwnedObject::Source, name)?;
     let after = match change {
-        StreamChange::Seek(target) => {
-            return seek_source(session, name, &SourceDefinition::new(&create)?, *target).await;
-        }
+        StreamChange::Seek(target) => return seek_source(session, name, &definition, *target).await,
         StreamChange::Options(changes) => {
             if let Some((option, _)) = changes.iter().find(|(option, _)| !is_changeable(option)) {
                 let message = format!(
@@ -191,8 +196,8 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let users = session.options.topologies.users(|used| used.uses(name));
     let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;
     let put = |text: String| {
-        let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
-        blocking(move || stored_topologies::put_source(&catalog, &name, &text))
+        let (catalog, name, owner) = (Arc::clone(&session.catalog), name.to_owned(), owner.clone());
+        blocking(move || stored_topologies::put_source(&catalog, &name, &text, owner.as_deref()))
     };
     let stored = put(after).await.and_then(|stored| stored);
     let checked = if stored.is_ok() { replanning.check().await } else { Ok(()) };

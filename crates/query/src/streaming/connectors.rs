@@ -210,6 +210,15 @@ impl SourceDefinition {
         }
     }
 
+    /// Name of its connector, if that reads files or connections.
+    pub(crate) fn outside(&self) -> Option<&'static str> {
+        match self.connector {
+            Connector::File { .. } | Connector::Parquet { .. } => Some("file"),
+            Connector::Tcp { .. } => Some("tcp"),
+            Connector::Changes { .. } | Connector::Generator(_) | Connector::Nexmark { .. } => None,
+        }
+    }
+
     /// Positions that it may be set to.
     pub(crate) fn positions(&self) -> SourcePositions {
         if self.key.is_some() {

@@ -17,6 +17,7 @@
 //! then ([`super::view_topologies`]), and last what the statement names. So a crash leaves objects all of which
 //! work, and perhaps tables that were state of a topology, which are as any table then.
 
+use crate::ddl::ownership::check_view_owner;
 use crate::ddl::{stored_topologies, views};
 use crate::error::{Error, Result};
 use crate::materialized::statements as materialized_views;
@@ -274,6 +275,7 @@ pub(crate) async fn drop_materialized(
             Err(_) if if_exists && session.catalog.relation_kind(&name).is_none() => continue,
             checked => checked?,
         }
+        check_view_owner(session, &name)?;
         let root = Root { noun: "materialized view".to_owned(), name };
         if !roots.contains(&root) {
             roots.push(root);

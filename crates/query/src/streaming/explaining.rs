@@ -21,7 +21,8 @@ use entresol_transactions::Isolation;
 
 /// Steps of a topology with their plans; with `analyze` the counters of its current or last run.
 pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) -> Result<StatementResult> {
-    let create = parse(&stored(session, name, StreamObject::Topology)?.text)?;
+    let stored = stored(session, name, StreamObject::Topology)?;
+    let create = parse(&stored.text)?;
     let planned = steps::plan(session, &create).await?;
     let level = if create.isolation == Isolation::Serializable { ", serializable" } else { "" };
     let leader = create.options.iter().find(|(option, _)| option == "leader");
@@ -29,7 +30,8 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let boundaries = boundaries_text(&create.boundaries);
     let owned = if owned_targets::is_owner(&create)? { ", owns its targets" } else { "" };
     let memory = memory::describe(&create)?;
-    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}{memory}")];
+    let owner = stored.owner.map_or_else(String::new, |owner| format!(", of role {owner}"));
+    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}{memory}{owner}")];
     let tables = entresol_streams::state_tables(&session.catalog, name);
     let (_, translated) =
         translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;

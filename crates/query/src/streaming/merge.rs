@@ -21,6 +21,7 @@ use crate::parser::names::{column_name, has_subquery, identifier, table_name};
 use crate::parser::statement;
 use crate::parser::visit::conjuncts;
 use crate::parser::visit::visit_expressions_mut;
+use crate::privileges::Privileges;
 use crate::streaming::target_rules::check_given;
 use crate::streaming::view_targets;
 use datafusion::sql::parser::Statement as DFStatement;
@@ -120,6 +121,18 @@ fn sets_excluded(assignment: &Assignment, column: &str) -> bool {
         _ => false,
     };
     is_target && is_excluded
+}
+
+/// Privileges that the actions of a MERGE need.
+pub(crate) fn merge_privileges(merge: &Merge) -> Result<Privileges> {
+    let query = around(merge.clone());
+    let merge = MergeStatement::of(&query)?;
+    Ok(merge.whens.iter().fold(Privileges::NONE, |wanted, when| match when.action {
+        Action::Update(_) => wanted.with(Privileges::UPDATE),
+        Action::Delete => wanted.with(Privileges::DELETE),
+        Action::Insert { .. } => wanted.with(Privileges::INSERT),
+        Action::Nothing => wanted,
+    }))
 }
 
 fn of_merge(catalog: &Catalog, merge: &Merge) -> Result<RowChanges> {

@@ -8,6 +8,7 @@
 use crate::error::{Error, Result};
 use crate::parser::durations::invalid;
 use crate::parser::own::streaming::CreateTopology;
+use crate::session::authority::denied;
 use crate::session::core::SessionCore;
 use crate::streaming::options::StreamOptions;
 use crate::streaming::steps::{PlannedTopology, Target};
@@ -38,6 +39,13 @@ pub(crate) fn checked(
 ) -> Result<Vec<String>> {
     if !is_owner(create)? {
         return Ok(Vec::new());
+    }
+    if !planned.definer.is_superuser() {
+        let message = format!(
+            "permission denied for topology {} WITH ({OWNED}): only superusers may take tables from other writers",
+            create.name
+        );
+        return Err(denied(message));
     }
     let table = |target: &Target| match target {
         Target::Insert { table, .. } | Target::Merge { table, .. } => Some(table.name().to_owned()),

@@ -93,6 +93,15 @@ impl SinkDefinition {
         Ok(SinkDefinition { target, format, from: clause.from.clone() })
     }
 
+    /// Name of its connector, if that writes files or connections.
+    pub(crate) fn outside(&self) -> Option<&'static str> {
+        match &self.target {
+            SinkTarget::File(_) => Some("file"),
+            SinkTarget::Tcp(_) => Some("tcp"),
+            SinkTarget::Table(_) => None,
+        }
+    }
+
     /// Its target, as it is shown.
     pub(crate) fn describe(&self) -> String {
         match &self.target {

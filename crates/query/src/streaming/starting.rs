@@ -51,7 +51,7 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
     // The session's own setting would be forgotten when the database is opened again.
     let durability = session.options.durability;
     let (catalog, create) = (Arc::clone(&session.catalog), create.clone());
-    let topologies = session.options.topologies.clone();
+    let (topologies, owner) = (session.options.topologies.clone(), session.variables.authority.owner());
     blocking(move || {
         if is_new {
             forget_state(&catalog, &create.name)?;
@@ -59,8 +59,12 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
         remove_unused(&catalog, &create.name, &planned)?;
         let (builder, _) = operators(&catalog, &create, &planned, durability, &[])?;
         if is_new {
-            let stored =
-                StoredTopology { name: create.name.clone(), text: create.text.clone(), is_paused: false };
+            let stored = StoredTopology {
+                name: create.name.clone(),
+                text: create.text.clone(),
+                is_paused: false,
+                owner,
+            };
             stored_topologies::replace_topology(&catalog, &stored, &[], &owned)?;
         }
         // Its operators write the tables as they are with their owner.

@@ -4,14 +4,19 @@
 //! is stored before it is built and starts: what has written rows is there after a crash. DROP removes the statement first
 //! and the state last: a crash in between leaves tables that nothing writes any more.
 
+use crate::ddl::ownership::check_owner;
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
+use crate::materialized::deferred;
 use crate::parser::own::streaming::{CreateSource, CreateTopology, StreamObject, StreamingStatement};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::owners::OwnedObject;
 use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::definers::check_outside;
+use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::starting::{parse, relations_named, relations_of, start, stored};
 use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::{
@@ -24,6 +29,7 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
     let verb = statement.verb();
     let _changing = session.options.topologies.changing().await;
     session.options.topologies.check_loaded(verb)?;
+    check_owners(session, statement)?;
     match statement {
         StreamingStatement::CreateSource(create) => create_source(session, create).await?,
         StreamingStatement::CreateStream(create) => stored_streams::create(session, create).await?,
@@ -44,8 +50,41 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
     Ok(StatementResult::Done { verb })
 }
 
+/// Refuses a statement on objects of another role.
+fn check_owners(session: &SessionCore, statement: &StreamingStatement) -> Result<()> {
+    let check = |object: StreamObject, name: &str| {
+        let object = match object {
+            StreamObject::Source => OwnedObject::Source,
+            StreamObject::Stream => OwnedObject::Stream,
+            StreamObject::Topology if deferred::is_deferred(&session.catalog, name)? => {
+                OwnedObject::MaterializedView
+            }
+            StreamObject::Topology | StreamObject::Sink => OwnedObject::Topology,
+        };
+        check_owner(session, (object, name))
+    };
+    match statement {
+        StreamingStatement::CreateStream(create) if create.replaces => {
+            check(StreamObject::Stream, &create.name)
+        }
+        StreamingStatement::CreateTopology(create) if create.replaces => {
+            check(StreamObject::Topology, &create.name)
+        }
+        StreamingStatement::Alter { object, name, .. } => check(*object, name),
+        StreamingStatement::Explain { name, .. } => check(StreamObject::Topology, name),
+        StreamingStatement::Drop { object, names, .. } => {
+            names.iter().try_for_each(|name| check(*object, name))
+        }
+        StreamingStatement::CreateSource(_)
+        | StreamingStatement::CreateStream(_)
+        | StreamingStatement::CreateTopology(_) => Ok(()),
+    }
+}
+
 async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<()> {
-    SourceDefinition::new(create)?;
+    if let Some(connector) = SourceDefinition::new(create)?.outside() {
+        check_outside(session, ("source", connector))?;
+    }
     let (catalog, name, text) = (Arc::clone(&session.catalog), create.name.clone(), create.text.clone());
     if stored_topologies::source(&catalog, &name)?.is_some() {
         if create.if_not_exists {
@@ -59,10 +98,16 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
     if let Some(kind) = catalog.relation_kind(&name) {
         return Err(Error::coded("42P07", format!("{kind} \"{name}\" already exists")));
     }
-    blocking(move || stored_topologies::put_source(&catalog, &name, &text)).await?
+    let owner = session.variables.authority.owner();
+    blocking(move || stored_topologies::put_source(&catalog, &name, &text, owner.as_deref())).await?
 }
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
+    if let Some(sink) = &create.sink
+        && let Some(connector) = SinkDefinition::new(&create.name, sink)?.outside()
+    {
+        check_outside(session, ("sink", connector))?;
+    }
     let topologies = &session.options.topologies;
     let found = stored(session, &create.name, StreamObject::Topology);
     if topologies.has(&create.name) || found.is_ok() {

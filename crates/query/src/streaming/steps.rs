@@ -2,8 +2,8 @@
 
 use crate::ddl::stored_topologies;
 use crate::dml::assignment;
+use crate::dml::authorization::insert_privileges;
 use crate::error::{Error, Result};
-use crate::parser::names::table_name;
 use crate::parser::own::streaming::CreateTopology;
 use crate::parser::patterns::RowPatterns;
 use crate::parser::statement;
@@ -14,17 +14,22 @@ use crate::planner::query::logical_plan;
 use crate::planner::row_expressions::lists::is_list;
 use crate::postgres::time_zones::UTC;
 use crate::postgres::types::column_type;
+use crate::privileges::Privileges;
 use crate::schema_names::{CATALOG, STREAMS_CATALOG};
+use crate::session::authority::Authority;
 use crate::session::cancellation::RunningStatement;
 use crate::session::core::SessionCore;
+use crate::session::owners::OwnedObject;
 use crate::session::sequence_functions;
 use crate::session::variables::SessionVariables;
 use crate::streaming::changed_rows::{ChangedRows, read_before};
 use crate::streaming::connectors::SourceDefinition;
+use crate::streaming::definers::{Definer, authority_for, change_privileges};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions;
+use crate::streaming::insert_targets::{insert_target, inserted};
 use crate::streaming::late::LateClauses;
-use crate::streaming::merge::{replaces_rows, row_changes};
+use crate::streaming::merge::row_changes;
 use crate::streaming::names::{Reference, STREAMS_SCHEMA, resolve};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::parsed_steps::{StepText, names_of, numbered_label, parse_step, written_table};
@@ -46,7 +51,7 @@ use datafusion::optimizer::Optimizer;
 use datafusion::optimizer::extract_equijoin_predicate::ExtractEquijoinPredicate;
 use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
-use datafusion::sql::sqlparser::ast::{Ident, Insert, OnInsert, Query, Statement, TableObject};
+use datafusion::sql::sqlparser::ast::{Ident, Query, Statement};
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
 use entresol_tables::{Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
@@ -54,6 +59,8 @@ use std::sync::Arc;
 
 /// Topology whose steps are planned.
 pub(crate) struct PlannedTopology {
+    /// Authority of its owner.
+    pub(crate) definer: Arc<Authority>,
     /// Limit of joins of streams that have none.
     pub(crate) state_ttl: Option<StateTtl>,
     pub(crate) state: SessionState,
@@ -156,7 +163,17 @@ struct StepKind {
 
 /// Plans the steps of a topology.
 pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Result<PlannedTopology> {
-    let mut planner = Planner::new(session)?;
+    let definer = authority_for(session, (OwnedObject::Topology, &create.name))?;
+    plan_as(session, create, definer).await
+}
+
+/// Plans the steps of a topology that reads and writes with this authority.
+pub(crate) async fn plan_as(
+    session: &SessionCore,
+    create: &CreateTopology,
+    definer: Authority,
+) -> Result<PlannedTopology> {
+    let mut planner = Planner::new(session, definer)?;
     planner.written = create.steps.iter().filter_map(|tokens| written_table(tokens)).collect();
     let mut steps = Vec::with_capacity(create.steps.len());
     let mut of_sink = None;
@@ -180,14 +197,23 @@ pub(crate) async fn plan(session: &SessionCore, create: &CreateTopology) -> Resu
         steps.append(&mut planner.stored);
         steps.push(step);
     }
+    let authority = planner.definer.authority();
+    create.errors_into.iter().try_for_each(|table| authority.require(Privileges::INSERT, table))?;
     let mut options = StreamOptions::new(format!("topology \"{}\"", create.name), &create.options);
     let state_ttl = StateTtl::take(&mut options)?;
-    Ok(PlannedTopology { state_ttl, state: planner.context.state(), sources: planner.sources, steps })
+    Ok(PlannedTopology {
+        definer: authority,
+        state_ttl,
+        state: planner.context.state(),
+        sources: planner.sources,
+        steps,
+    })
 }
 
 struct Planner<'s> {
     session: &'s SessionCore,
     context: SessionContext,
+    definer: Arc<Definer>,
     /// Of the functions of all steps; it is never cancelled.
     running: Arc<RunningStatement>,
     relations: Arc<MemorySchemaProvider>,
@@ -214,13 +240,15 @@ pub(crate) fn changes_source(table: &str) -> String {
 }
 
 impl Planner<'_> {
-    fn new(session: &SessionCore) -> Result<Planner<'_>> {
+    fn new(session: &SessionCore, definer: Authority) -> Result<Planner<'_>> {
         let mut state = session.context.state();
         // The same plan for every creator, and when the database is opened.
         state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
         let own = state.catalog_list().catalog(CATALOG);
         let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;
-        let own = Arc::new(UtcCatalog(own));
+        let definer = Arc::new(Definer::new(definer));
+        let catalog = Arc::clone(&session.catalog);
+        let own = Arc::new(UtcCatalog { of_session: own, catalog, definer: Arc::clone(&definer) });
         let relations = Arc::new(MemorySchemaProvider::new());
         let streams = MemoryCatalogProvider::new();
         streams.register_schema(STREAMS_SCHEMA, Arc::clone(&relations) as Arc<dyn SchemaProvider>)?;
@@ -237,6 +265,7 @@ impl Planner<'_> {
         Ok(Planner {
             session,
             context,
+            definer,
             running,
             relations,
             sources: BTreeMap::new(),
@@ -257,6 +286,8 @@ impl Planner<'_> {
         view_targets::check_target(&table)?;
         let columns = (0..table.schema().visible_columns().len()).collect();
         let upserts = of.upserts.unwrap_or(!table.schema().hidden_key());
+        let replaces = if upserts { Privileges::UPDATE.with(Privileges::SELECT) } else { Privileges::NONE };
+        self.definer.authority().require(Privileges::INSERT.with(replaces), table.name())?;
         Ok(Target::Insert { table, columns, upserts })
     }
 
@@ -279,6 +310,9 @@ impl Planner<'_> {
         self.open.extend(own.clone());
         for name in names {
             if self.streams.contains_key(&name) {
+                if self.planned_stored.contains(&name) {
+                    self.definer.authority().require_reading("stream", &name)?;
+                }
                 continue;
             }
             let Some(text) = stored_topologies::stream(&self.session.catalog, &name)? else { continue };
@@ -287,9 +321,13 @@ impl Planner<'_> {
             }
             let create = statement::created_stream(&text);
             let create = create.ok_or_else(|| Error::Internal(format!("{text} is not a stream")))?;
+            self.definer.authority().require_reading("stream", &name)?;
+            let of_stream = authority_for(self.session, (OwnedObject::Stream, &name))?;
+            let before = self.definer.set(Arc::new(of_stream));
             let label = format!("stream {name}");
-            let planned = Box::pin(self.step_with_streams(label, create.step)).await?;
-            self.stored.push(planned);
+            let planned = Box::pin(self.step_with_streams(label, create.step)).await;
+            self.definer.set(before);
+            self.stored.push(planned?);
             self.planned_stored.push(name);
         }
         if own.is_some() {
@@ -304,6 +342,9 @@ impl Planner<'_> {
         names.retain(|name| !self.streams.contains_key(name) || self.planned_stored.contains(name));
         let StepText { mut statement, condition, into, stream, state_table, state_ttl, late, patterns } =
             parse_step(tokens)?;
+        let by_operators = late.table.iter().chain(&into);
+        let authority = self.definer.authority();
+        by_operators.into_iter().try_for_each(|table| authority.require(Privileges::INSERT, table))?;
         self.changed.clear();
         let mut changed_table = None;
         if stream.is_none()
@@ -311,6 +352,7 @@ impl Planner<'_> {
             && let Some(tree) = statement::inner(&statement)
             && let Some(changes) = row_changes(&self.session.catalog, tree)?
         {
+            authority.require(change_privileges(tree)?, changes.table.name())?;
             changed_table = Some((changes.table, changes.inserts));
             statement = changes.statement;
         }
@@ -405,6 +447,7 @@ impl Planner<'_> {
             (Statement::Insert(insert), None) => {
                 let table = self.session.catalog.table(&inserted(insert)?)?;
                 let (table, columns, upserts) = insert_target(&table, insert)?;
+                self.definer.authority().require(insert_privileges(insert), table.name())?;
                 let query = insert.source.clone();
                 let query = query.ok_or_else(|| Error::unsupported("INSERT without a query in a step"))?;
                 (query, Target::Insert { table, columns, upserts })
@@ -497,11 +540,13 @@ impl Planner<'_> {
 
     /// Returns true if there is a source of this name, whose definition is read.
     fn source(&mut self, name: &str) -> Result<bool> {
-        if self.sources.contains_key(name) {
-            return Ok(true);
+        if !self.sources.contains_key(name) {
+            let text = stored_topologies::source(&self.session.catalog, name)?;
+            let Some(text) = text else { return Ok(false) };
+            self.sources.insert(name.to_owned(), parse_source(&text)?);
         }
-        let Some(text) = stored_topologies::source(&self.session.catalog, name)? else { return Ok(false) };
-        self.sources.insert(name.to_owned(), parse_source(&text)?);
+        // Also of one that is known: a stream may have read it with the rights of another owner.
+        self.definer.authority().require_reading("source", name)?;
         Ok(true)
     }
 
@@ -514,6 +559,10 @@ impl Planner<'_> {
 
     /// Adds an empty table with the columns of a relation, for DataFusion to plan with.
     fn register(&mut self, relation: &str, reference: &Reference, is_condition: bool) -> Result<()> {
+        if let Reference::Changes { table, .. } = reference {
+            self.session.catalog.table(table)?;
+            self.definer.authority().require(Privileges::SELECT, table)?;
+        }
         let columns = match reference {
             Reference::Named(name) => self.columns(name)?,
             Reference::Windows { of, time, .. } => {
@@ -620,45 +669,6 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
 pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
     let create = statement::created_source(text);
     SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is not a source")))?)
-}
-
-fn inserted(insert: &Insert) -> Result<String> {
-    match &insert.table {
-        TableObject::TableName(name) => table_name(name),
-        _ => Err(Error::unsupported("INSERT INTO a function")),
-    }
-}
-
-/// Table of an INSERT, its columns in the order of the query's, and true if rows are replaced.
-fn insert_target(table: &Arc<Table>, insert: &Insert) -> Result<(Arc<Table>, Vec<usize>, bool)> {
-    view_targets::check_target(table)?;
-    if insert.returning.is_some() {
-        return Err(Error::unsupported("RETURNING in a step"));
-    }
-    let visible = table.schema().visible_columns();
-    let columns: Vec<usize> = if insert.columns.is_empty() {
-        (0..visible.len()).collect()
-    } else {
-        let mut columns = Vec::new();
-        for name in &insert.columns {
-            let name = crate::parser::names::column_name(name)?;
-            let at = visible.iter().position(|column| column.name == name).ok_or_else(|| {
-                let message = format!("column \"{name}\" of relation \"{}\" does not exist", table.name());
-                Error::coded("42703", message)
-            })?;
-            if columns.contains(&at) {
-                return Err(Error::coded("42701", format!("column \"{name}\" specified more than once")));
-            }
-            columns.push(at);
-        }
-        columns
-    };
-    let upserts = match &insert.on {
-        None => false,
-        Some(OnInsert::OnConflict(conflict)) => replaces_rows(table, insert, conflict)?,
-        Some(_) => return Err(Error::unsupported("ON DUPLICATE KEY")),
-    };
-    Ok((Arc::clone(table), columns, upserts))
 }
 
 impl PlannedTopology {

@@ -14,6 +14,8 @@ use crate::parser::own::streaming::{CreateStream, CreateTopology, ErrorClause};
 use crate::parser::statement::created_stream;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::session::owners::{OwnedObject, owner_of};
+use crate::streaming::definers::authority_for;
 use crate::streaming::dependents::{Dependents, Root};
 use crate::streaming::starting::{operators, stream_error};
 use crate::streaming::steps::{self, Target, columns_of};
@@ -48,6 +50,11 @@ pub(crate) async fn create(session: &SessionCore, create: &CreateStream) -> Resu
         name: name.clone(),
         text: create.text.clone(),
         columns: declarations(&columns(session, create).await?),
+        owner: match &stored {
+            // One that is replaced keeps its owner.
+            Some(_) => owner_of(&session.catalog, OwnedObject::Stream, name)?,
+            None => session.variables.authority.owner(),
+        },
     };
     let catalog = Arc::clone(&session.catalog);
     blocking(move || stored_topologies::put_stream(&catalog, &stream)).await?
@@ -82,7 +89,8 @@ async fn columns(session: &SessionCore, create: &CreateStream) -> Result<Vec<Col
         view: None,
         text: create.text.clone(),
     };
-    let planned = steps::plan(session, &topology).await?;
+    let definer = authority_for(session, (OwnedObject::Stream, &create.name))?;
+    let planned = steps::plan_as(session, &topology, definer).await?;
     let (builder, _) = operators(&session.catalog, &topology, &planned, session.options.durability, &[])?;
     builder.check().map_err(stream_error)?;
     match planned.steps.last() {

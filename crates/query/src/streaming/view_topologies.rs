@@ -114,7 +114,8 @@ async fn create_view(session: &SessionCore, create: &CreateTopology) -> Result<(
     check_cycle(session, &create.name, &relations)?;
     let (definition, options) = definition(session, create, &planned)?;
     let (catalog, name) = (Arc::clone(&session.catalog), create.name.clone());
-    let stored = StoredTopology { name: name.clone(), text: create.text.clone(), is_paused: false };
+    let owner = session.variables.authority.owner();
+    let stored = StoredTopology { name: name.clone(), text: create.text.clone(), is_paused: false, owner };
     blocking(move || {
         forget_state(&catalog, &name)?;
         stored_topologies::put_topology(&catalog, &stored)?;

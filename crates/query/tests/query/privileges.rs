@@ -120,7 +120,7 @@ async fn what_was_granted_is_allowed() {
 }
 
 /// Statements that need what the role was not granted.
-const REFUSED: [&str; 76] = [
+const REFUSED: [&str; 73] = [
     "SELECT pg_stat_reset()",
     "SELECT nextval('other')",
     "SELECT 1 + pg_catalog.setval('other', 1)",
@@ -179,9 +179,6 @@ const REFUSED: [&str; 76] = [
     "TRUNCATE b",
     "CREATE SOURCE d (x INT) WITH (connector = 'file', path = '/etc/passwd')",
     "CREATE SINK d FROM a WITH (connector = 'file', path = '/nonexistent/x')",
-    "ALTER SINK d PAUSE",
-    "DROP SINK IF EXISTS d",
-    "EXPLAIN TOPOLOGY d",
     "VACUUM",
     "ANALYZE b",
     "BACKUP TO '/nonexistent/x'",

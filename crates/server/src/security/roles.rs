@@ -7,7 +7,7 @@
 //! | table | key | further columns |
 //! | --- | --- | --- |
 //! | `entresol_roles` | `name` | `verifier` (SCRAM, never the password), `administrator` |
-//! | `entresol_grants` | `role`, `table_name` (`*`: all tables) | `may_write`, `privileges` (their bits) |
+//! | `entresol_grants` | `role`, `table_name` (`*`: all tables; `schema public`: the schema) | `may_write`, `privileges` (their bits) |
 //!
 //! `may_write` is of a version in which it alone decided: all four privileges, or SELECT; it still counts
 //! where there are no `privileges`. A role without a verifier exists and cannot log in.
@@ -17,7 +17,7 @@
 
 use super::scram::Verifier;
 use entresol::query::grant_of;
-pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role};
+pub use entresol::query::{ALL_TABLES, GRANTS_TABLE, Privileges, ROLES_TABLE, Role, SCHEMA_GRANT};
 use entresol::{Column, DataType, Database, Row, ScanRange, Schema, Table, TableOptions, Value};
 use std::sync::Arc;
 
@@ -47,18 +47,34 @@ pub enum Error {
     /// No role could manage roles any more, or yet.
     #[error("role \"{0}\" must be a SUPERUSER: otherwise no role could manage roles")]
     LastAdministrator(String),
+    /// Objects belong to it.
+    #[error("role \"{role}\" cannot be dropped because some objects depend on it: {}; REASSIGN OWNED BY {role} gives them to another role", owned_list(.owned))]
+    Owns {
+        /// Name of the role.
+        role: String,
+        /// Kinds and names of the objects.
+        owned: Vec<String>,
+    },
     /// The name or the password cannot be used.
     #[error("{0}")]
     Invalid(String),
     /// From the database.
     #[error("{0}")]
     Database(#[from] entresol::Error),
+    /// From queries.
+    #[error("{0}")]
+    Query(#[from] entresol::query::Error),
     /// From the tables.
     #[error("{0}")]
     Tables(#[from] entresol::tables::Error),
     /// From the transactions.
     #[error("{0}")]
     Transactions(#[from] entresol::transactions::Error),
+}
+
+/// Objects of a role, as an error lists them.
+fn owned_list(owned: &[String]) -> String {
+    owned.iter().map(|object| format!("owner of {object}")).collect::<Vec<_>>().join(", ")
 }
 
 type Result<T> = std::result::Result<T, Error>;
@@ -190,11 +206,27 @@ pub fn revoke(db: &Database, name: &str, on: &[String]) -> Result<()> {
     revoke_some(db, name, Privileges::ALL, on)
 }
 
-/// Removes a role and its grants. Connections that it has open go on until they end.
+/// Gives the sources, streams, topologies and materialized views of some roles to another. Those of a superuser belong to all
+/// superusers.
+pub fn reassign_owned(db: &Database, names: &[String], to: &str) -> Result<()> {
+    let (roles, _) = make_tables(db)?;
+    let tx = db.begin()?;
+    for name in names {
+        existing(&roles, &tx, name)?;
+    }
+    let is_superuser = existing(&roles, &tx, to)?[2] == Value::Boolean(true);
+    Ok(entresol::query::reassign_owned(db.catalog(), names, (!is_superuser).then_some(to))?)
+}
+
+/// Removes a role that owns nothing, and its grants. Connections that it has open go on until they end.
 pub fn drop_role(db: &Database, name: &str) -> Result<()> {
     let (roles, grants) = make_tables(db)?;
     let tx = db.begin()?;
     existing(&roles, &tx, name)?;
+    let owned = entresol::query::owned_by(db.catalog(), name)?;
+    if !owned.is_empty() {
+        return Err(Error::Owns { role: name.to_owned(), owned });
+    }
     let others = roles.scan(ScanRange::full()).rows(&tx)?.len() > 1;
     if others {
         // The last role of all may be dropped: then clients need no password any more.

@@ -1,4 +1,4 @@
-//! CREATE, ALTER and DROP of roles, GRANT and REVOKE, which [`entresol::query`] parses; [`super::roles`] does
+//! CREATE, ALTER and DROP of roles, GRANT, REVOKE and REASSIGN OWNED, which [`entresol::query`] parses; [`super::roles`] does
 //! the work.
 //!
 //! - A role with a password can log in; one without cannot. LOGIN without a password is for a password that
@@ -12,29 +12,50 @@
 //! The password is in the statement's text, and so perhaps in the client's history. `\password` of psql
 //! hashes it first, and `entresol role` asks for it.
 
-use super::roles::{self, Change, GRANTS_TABLE, ROLES_TABLE, Role};
+use super::roles::{self, Change, GRANTS_TABLE, ROLES_TABLE, Role, SCHEMA_GRANT};
 use crate::error::{Outcome, Report};
 use entresol::Database;
 use entresol::query::{GrantTables, RoleOptions, RoleStatement};
 use entresol::tables::RelationKind;
 
-/// Checks the privilege: administrators run all of these, others change their own password.
-pub(crate) fn check(statement: &RoleStatement, role: &Role) -> Outcome<()> {
-    let own_password = match statement {
+/// Checks the privilege: administrators run all of these, others change their own password, and grant what they own.
+pub(crate) fn check(statement: &RoleStatement, db: &Database, role: &Role) -> Outcome<()> {
+    let owns = |name: &String| {
+        let owner = entresol::query::owner_of_relation(db.catalog(), name);
+        owner.is_ok_and(|owner| owner.as_ref() == Some(&role.name))
+    };
+    let is_own = match statement {
         RoleStatement::Alter { role: name, options } => {
             *name == role.name && options.superuser.is_none() && options.login.is_none()
         }
+        RoleStatement::Grant { tables: GrantTables::Named(names), .. }
+        | RoleStatement::Revoke { tables: GrantTables::Named(names), .. } => names.iter().all(owns),
         _ => false,
     };
-    if role.administrator || own_password {
+    if role.administrator || is_own {
         Ok(())
     } else {
         Err(Report::error("42501", format!("permission denied to {}", statement.tag().to_lowercase())))
     }
 }
 
-/// Runs a statement as role `by`. It waits for the disk.
+/// Runs a statement as role `by`; topologies that it takes a privilege from have ended behind it. It waits for the disk.
 pub(crate) fn run(statement: &RoleStatement, db: &Database, by: &str) -> Outcome<()> {
+    change(statement, db, by)?;
+    match statement {
+        RoleStatement::Create { .. } | RoleStatement::Grant { .. } => Ok(()),
+        RoleStatement::Alter { .. }
+        | RoleStatement::Drop { .. }
+        | RoleStatement::Revoke { .. }
+        | RoleStatement::Reassign { .. } => {
+            let ended = db.stop_denied_topologies();
+            ended.map_err(|error| Report::error("XX000", error.to_string()))
+        }
+    }
+}
+
+/// Changes the tables of the roles.
+fn change(statement: &RoleStatement, db: &Database, by: &str) -> Outcome<()> {
     match statement {
         RoleStatement::Create { role, options } => create(db, role, options),
         RoleStatement::Alter { role, options } => {
@@ -66,6 +87,7 @@ pub(crate) fn run(statement: &RoleStatement, db: &Database, by: &str) -> Outcome
                 .iter()
                 .try_for_each(|name| roles::revoke_some(db, name, *privileges, &tables).map_err(report))
         }
+        RoleStatement::Reassign { roles: names, to } => roles::reassign_owned(db, names, to).map_err(report),
     }
 }
 
@@ -83,7 +105,7 @@ fn create(db: &Database, role: &str, options: &RoleOptions) -> Outcome<()> {
     roles::create_with(db, &role, password.as_deref()).map_err(report)
 }
 
-/// Names of the tables and views of a grant, which must exist.
+/// Names of the tables, views, sources and streams of a grant, which must exist.
 fn table_names(tables: &GrantTables, db: &Database) -> Outcome<Vec<String>> {
     match tables {
         GrantTables::All => {
@@ -92,6 +114,7 @@ fn table_names(tables: &GrantTables, db: &Database) -> Outcome<Vec<String>> {
             let tables = tables.iter().map(|table| table.name().to_owned()).filter(|name| !own(name));
             Ok(tables.chain(views.iter().map(|view| view.name().to_owned())).collect())
         }
+        GrantTables::Schema => Ok(vec![SCHEMA_GRANT.to_owned()]),
         GrantTables::Named(names) => {
             for name in names {
                 if name == ROLES_TABLE || name == GRANTS_TABLE {
@@ -101,7 +124,8 @@ fn table_names(tables: &GrantTables, db: &Database) -> Outcome<Vec<String>> {
                 if !matches!(
                     db.catalog().relation_kind(name),
                     Some(RelationKind::Table | RelationKind::View | RelationKind::Sequence)
-                ) {
+                ) && !entresol::query::stream_kind(db.catalog(), name).is_ok_and(|kind| kind.is_some())
+                {
                     return Err(Report::error("42P01", format!("relation \"{name}\" does not exist")));
                 }
             }
@@ -116,7 +140,9 @@ fn report(error: roles::Error) -> Report {
         roles::Error::Exists(_) => "42710",
         roles::Error::Missing(_) => "42704",
         roles::Error::LastAdministrator(_) => "55000",
+        roles::Error::Owns { .. } => "2BP01",
         roles::Error::Invalid(_) => "22023",
+        roles::Error::Query(error) => error.sqlstate(),
         roles::Error::Tables(error) => entresol::query::tables_sqlstate(error),
         roles::Error::Transactions(error) => entresol::query::transactions_sqlstate(error),
         _ => "XX000",

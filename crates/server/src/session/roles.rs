@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 impl Connection {
     /// Runs a statement about roles: an implicit transaction is committed before it.
     pub(super) async fn run_role_statement(&mut self, statement: &RoleStatement) -> Result<(), Failure> {
-        statements::check(statement, &self.role)?;
+        statements::check(statement, &self.shared.db, &self.role)?;
         self.commit_implicit().await?;
         let tag = statement.tag();
         if self.session.in_transaction() {

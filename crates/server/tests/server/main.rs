@@ -10,6 +10,7 @@ mod extended;
 mod hostile;
 mod isolation;
 mod limits;
+mod owners;
 mod portals;
 mod protocol;
 mod psql;

@@ -4,19 +4,29 @@ use crate::catalog::cell::Cell;
 use crate::catalog::oids;
 use crate::catalog::relation::Rows;
 use crate::catalog::view::{View, indexes_of};
-use crate::schema_names::{CATALOG, SCHEMA};
+use crate::error::external;
+use crate::schema_names::SCHEMA;
 use crate::session::materialized::{held_by, query_view, streamed_by};
+use crate::session::owners::{self, OwnedObject};
 use datafusion::common::Result as DFResult;
 use entresol_tables::Table;
 use std::sync::Arc;
 
 /// `pg_matviews`.
 pub(crate) fn views(view: &View) -> DFResult<Rows> {
+    let owners = owners::all(&view.catalog).map_err(external)?;
+    let owner = |table: &Table| {
+        let object = match streamed_by(table) {
+            Some(_) => OwnedObject::Topology,
+            None => OwnedObject::MaterializedView,
+        };
+        owners::shown(&owners, object, table.name())
+    };
     let row = |(table, query): (&Arc<Table>, Option<String>)| -> Vec<Cell> {
         vec![
             SCHEMA.into(),
             table.name().into(),
-            CATALOG.into(),
+            owner(table).into(),
             Cell::Null,
             (!indexes_of(table).is_empty()).into(),
             true.into(),

@@ -3,6 +3,7 @@
 use crate::error::{Error, Result};
 use crate::parser::statement::{STREAM_VIEW, created_source};
 use crate::schema_names::{SOURCES_TABLE, STREAMS_TABLE};
+use crate::session::owners::{self, OwnedObject, Owners};
 use crate::session::state_size::{self, StateSize};
 use crate::session::topologies::{Topologies, TopologyStatus};
 use datafusion::arrow::array::{ArrayRef, Float64Array, Int64Array, StringArray, TimestampMicrosecondArray};
@@ -60,7 +61,9 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> DFResult
         Arc::new(Int64Array::from_iter_values(sizes.iter().map(|size| of(size).cast_signed())))
     };
     let threads = all.iter().map(|status| status.parallelism.and_then(|threads| i64::try_from(threads).ok()));
-    let columns: [(&str, ArrayRef); 18] = [
+    let owners = owners(catalog)?;
+    let owner = |status: &TopologyStatus| Some(owner_of_topology(&owners, &status.name));
+    let columns: [(&str, ArrayRef); 19] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("tuples", number(&|progress| Some(progress.tuples))),
@@ -79,10 +82,24 @@ pub(super) fn topologies(topologies: &Topologies, catalog: &Catalog) -> DFResult
         ("parallelism", Arc::new(threads.collect::<Int64Array>())),
         ("state_rows", size(|size| size.rows)),
         ("state_bytes", size(|size| size.bytes)),
+        ("owner", text(&owner)),
     ];
-    let nullable =
-        |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "state"));
+    let nullable = |(name, column): (&'static str, ArrayRef)| {
+        (name, column, !matches!(name, "name" | "state" | "owner"))
+    };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
+}
+
+/// Owners of the objects that do not belong to the superusers.
+fn owners(catalog: &Catalog) -> DFResult<Owners> {
+    owners::all(catalog).map_err(crate::error::external)
+}
+
+/// Owner of a topology, which may be that of a materialized view with deferred refresh.
+fn owner_of_topology(owners: &Owners, name: &str) -> String {
+    let is_topology = owners.contains_key(&(OwnedObject::Topology, name.to_owned()));
+    let object = if is_topology { OwnedObject::Topology } else { OwnedObject::MaterializedView };
+    owners::shown(owners, object, name)
 }
 
 /// Least watermark of the windows of each topology, as of its last commit; none once its sources have ended.
@@ -163,7 +180,9 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
         };
         Arc::new(all.iter().map(number).collect::<Int64Array>())
     };
-    let columns: [(&str, ArrayRef); 8] = [
+    let owners = owners(catalog)?;
+    let owner = |status: &TopologyStatus| Some(owners::shown(&owners, OwnedObject::Topology, &status.name));
+    let columns: [(&str, ArrayRef); 9] = [
         ("name", text(&|status| Some(status.name.clone()))),
         ("state", text(&|status| Some(status.state.to_owned()))),
         ("target", text(&|status| status.sink.clone())),
@@ -172,15 +191,16 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
         ("bytes_written", written(BYTES_WRITTEN)),
         ("rows_written", written(ROWS_WRITTEN)),
         ("error", text(&|status| status.error.clone())),
+        ("owner", text(&owner)),
     ];
     let nullable = |(name, column): (&'static str, ArrayRef)| {
-        (name, column, !matches!(name, "name" | "state" | "target"))
+        (name, column, !matches!(name, "name" | "state" | "target" | "owner"))
     };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 
 /// Kind of the object of streams of a name: a source, a stream of no topology, or a view over streams.
-pub(crate) fn stream_kind(catalog: &Catalog, name: &str) -> DFResult<Option<&'static str>> {
+pub fn stream_kind(catalog: &Catalog, name: &str) -> DFResult<Option<&'static str>> {
     for table in [SOURCES_TABLE, STREAMS_TABLE] {
         let Ok(stored) = catalog.table(table) else { continue };
         let row = catalog.begin().map_err(crate::error::external).and_then(|transaction| {
@@ -219,11 +239,17 @@ pub(super) fn streams(topologies: &Topologies, catalog: &Catalog) -> DFResult<Re
         Some(Value::Varchar(name)) => topologies.users(|used| used.uses(name)).join(", "),
         _ => String::new(),
     });
-    let columns: [(&str, ArrayRef); 4] = [
+    let owners = owners(catalog)?;
+    let shown = stored.iter().map(|row| match row.first() {
+        Some(Value::Varchar(name)) => owners::shown(&owners, OwnedObject::Stream, name),
+        _ => String::new(),
+    });
+    let columns: [(&str, ArrayRef); 5] = [
         ("name", text(0)),
         ("topologies", Arc::new(StringArray::from_iter_values(readers))),
         ("columns", text(2)),
         ("definition", text(1)),
+        ("owner", Arc::new(StringArray::from_iter_values(shown))),
     ];
     Ok(RecordBatch::try_from_iter(columns)?)
 }
@@ -252,7 +278,7 @@ const FILES_SHOWN_MAX: usize = 100;
 /// The sources: one row for each topology that reads one, or one without; and the change logs that topologies read.
 pub(super) fn sources(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all = topologies.statuses();
-    sources_batch(&source_uses(&all, catalog)?, catalog.context().pool().env().now_ns())
+    sources_batch(&source_uses(&all, catalog)?, &owners(catalog)?, catalog.context().pool().env().now_ns())
 }
 
 /// Source that a topology reads, with the tuples and bad records of it so far.
@@ -344,7 +370,7 @@ fn position_of(
     }
 }
 
-fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
+fn sources_batch(uses: &[SourceUse<'_>], owners: &Owners, now_ns: u64) -> DFResult<RecordBatch> {
     let text = |of: &dyn Fn(&SourceUse<'_>) -> Option<String>| -> ArrayRef {
         Arc::new(uses.iter().map(of).collect::<StringArray>())
     };
@@ -353,7 +379,7 @@ fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
     };
     let lag =
         |of: &SourceUse<'_>| of.topology?.progress.as_ref()?.watermark_lag_ms(now_ns).map(u64::cast_signed);
-    let columns: [(&str, ArrayRef); 10] = [
+    let columns: [(&str, ArrayRef); 11] = [
         ("name", text(&|of| Some(of.name.clone()))),
         ("connector", text(&|of| connector_of(&of.definition))),
         ("topology", text(&|of| of.topology.map(|topology| topology.name.clone()))),
@@ -364,9 +390,11 @@ fn sources_batch(uses: &[SourceUse<'_>], now_ns: u64) -> DFResult<RecordBatch> {
         ("error", text(&|of| of.topology.and_then(|topology| topology.error.clone()))),
         ("position", text(&|of| of.position.clone())),
         ("definition", text(&|of| Some(of.definition.clone()))),
+        ("owner", text(&|of| Some(owners::shown(owners, OwnedObject::Source, &of.name)))),
     ];
-    let nullable =
-        |(name, column): (&'static str, ArrayRef)| (name, column, !matches!(name, "name" | "definition"));
+    let nullable = |(name, column): (&'static str, ArrayRef)| {
+        (name, column, !matches!(name, "name" | "definition" | "owner"))
+    };
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 

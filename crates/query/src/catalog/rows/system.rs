@@ -13,11 +13,11 @@
 //! | `entresol.indexes` | `name`, `table`, `columns`, `unique`, `method`, `structure`, `structure_choice`, `structure_reason`, `node_bytes`, `hot_bytes`; one per index that is not of a primary key |
 //! | `entresol.vacuum` | `table`, `index`, `state`, `dead_keys`, `reclaimed`, `last_pass`, `held_by`; one per table and index |
 //! | `entresol.operators` | `topology`, `number`, `operator`, `tuples_in`, `tuples_out`, `parts`, `late`, `expired`, `watermark`, `tuples_per_second`; one per operator and source of a topology that has run |
-//! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `position`, `definition`; one per source and topology that reads it |
-//! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`; one per sink; bytes and rows of files |
-//! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`; one per stream of no topology or view over streams, with those that read it |
+//! | `entresol.sources` | `name`, `connector`, `topology`, `state`, `tuples`, `rejected`, `watermark_lag_ms`, `error`, `position`, `definition`, `owner`; one per source and topology that reads it |
+//! | `entresol.sinks` | `name`, `state`, `target`, `tuples`, `commits`, `bytes_written`, `rows_written`, `error`, `owner`; one per sink; bytes and rows of files |
+//! | `entresol.streams` | `name`, `topologies`, `columns`, `definition`, `owner`; one per stream of no topology or view over streams, with those that read it |
 //! | `entresol.subscriptions` | `session`, `user`, `relations`, `phase`, `position`, `rows`, `seconds`; one per SUBSCRIBE that runs |
-//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`, `state_rows`, `state_bytes`; one per topology |
+//! | `entresol.topologies` | `name`, `state`, `tuples`, `commits`, `aborts`, `retries`, `late`, `rejected`, `tuples_per_second`, `watermark`, `watermark_lag_ms`, `last_commit`, `commit_p50_us`, `commit_p99_us`, `error`, `parallelism`, `state_rows`, `state_bytes`, `owner`; one per topology |
 //! | `entresol.workload` | `table`, `kind`, `conditions`, `columns`, `runs`, `rows`, `bytes`, `selectivity`, `selectivity_class`, `elapsed_ms`; one per query class, kind of operation by key, and index |
 //! | `entresol.database` | `property`, `value`: domain, whether the last run closed it, policy and maximum of the cache of column pages |
 

@@ -49,7 +49,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "copy" => Command::Copy(Box::new(CopyStatement::of_tokens(tokens)?)),
         "refresh" => Command::Materialized(Box::new(MaterializedStatement::refresh(&words())?)),
         "begin" | "start" | "set" => return as_of::parse(tokens),
-        "grant" | "revoke" => Command::Role(Box::new(role::parse(&words())?)),
+        "grant" | "revoke" | "reassign" => Command::Role(Box::new(role::parse(&words())?)),
         "create" | "alter" | "drop" if role::is_role(tokens) => {
             Command::Role(Box::new(role::parse(&words())?))
         }

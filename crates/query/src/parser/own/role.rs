@@ -5,6 +5,8 @@
 //!   DROP ROLE | USER [IF EXISTS] name, …
 //!   GRANT privilege, … ON [TABLE] table, … | ALL TABLES IN SCHEMA public TO role, …
 //!   REVOKE privilege, … ON … FROM role, …
+//!   GRANT CREATE ON SCHEMA public TO role, …        REVOKE CREATE ON SCHEMA public FROM role, …
+//!   REASSIGN OWNED BY role, … TO role
 //! ```
 //!
 //! sqlparser knows CREATE ROLE in one order of options, and no ALTER USER of PostgreSQL's.
@@ -58,6 +60,13 @@ pub enum RoleStatement {
         /// Roles that lose them.
         roles: Vec<String>,
     },
+    /// REASSIGN OWNED.
+    Reassign {
+        /// Roles that own the objects.
+        roles: Vec<String>,
+        /// Role that gets them.
+        to: String,
+    },
 }
 
 /// Options of a role; `None` was not written.
@@ -78,6 +87,8 @@ pub enum GrantTables {
     Named(Vec<String>),
     /// ALL TABLES IN SCHEMA public.
     All,
+    /// SCHEMA public itself.
+    Schema,
 }
 
 impl RoleStatement {
@@ -89,6 +100,7 @@ impl RoleStatement {
             RoleStatement::Drop { .. } => "DROP ROLE",
             RoleStatement::Grant { .. } => "GRANT",
             RoleStatement::Revoke { .. } => "REVOKE",
+            RoleStatement::Reassign { .. } => "REASSIGN OWNED",
         }
     }
 }
@@ -102,15 +114,21 @@ pub(crate) fn is_role(tokens: &[TokenWithSpan]) -> bool {
 pub(crate) fn parse(tokens: &[&Token]) -> Result<RoleStatement> {
     let mut words = Words(tokens);
     let statement = if words.word("grant") {
-        let (privileges, tables) = (words.privileges()?, words.tables()?);
+        let (privileges, tables) = words.privileges_on()?;
         words.expect("to")?;
         RoleStatement::Grant { privileges, tables, roles: words.grantees()? }
     } else if words.word("revoke") {
-        let (privileges, tables) = (words.privileges()?, words.tables()?);
+        let (privileges, tables) = words.privileges_on()?;
         words.expect("from")?;
         let roles = words.grantees()?;
         let _ = words.word("restrict") || words.word("cascade");
         RoleStatement::Revoke { privileges, tables, roles }
+    } else if words.word("reassign") {
+        words.expect("owned")?;
+        words.expect("by")?;
+        let roles = words.names()?;
+        words.expect("to")?;
+        RoleStatement::Reassign { roles, to: words.folded()? }
     } else if words.word("drop") {
         words.skip();
         let if_exists = words.phrase(&["if", "exists"]);
@@ -148,6 +166,28 @@ impl Words<'_> {
         Ok(names)
     }
 
+    /// Privileges, and what they are on: those of a schema are others than those of tables.
+    fn privileges_on(&mut self) -> Result<(Privileges, GrantTables)> {
+        let is_all = matches!(self.0.first(), Some(word) if is_word(word, "all"));
+        let (privileges, tables) = (self.privileges()?, self.tables()?);
+        let (possible, kind) = match tables {
+            GrantTables::Schema => (Privileges::CREATE, "schema"),
+            GrantTables::Named(_) | GrantTables::All => (Privileges::ALL, "table"),
+        };
+        if is_all {
+            return Ok((possible, tables));
+        }
+        let wrong = privileges.without(possible);
+        let named = Privileges::NAMES.into_iter().chain([(Privileges::CREATE, "CREATE", 'C')]);
+        match named.into_iter().find(|(privilege, ..)| wrong.contains(*privilege)) {
+            None => Ok((privileges, tables)),
+            Some((_, name, _)) => {
+                let message = format!("invalid privilege type {name} for {kind}");
+                Err(Error::coded("0LP01", message))
+            }
+        }
+    }
+
     fn privileges(&mut self) -> Result<Privileges> {
         const OTHERS: [&str; 5] = ["TRUNCATE", "REFERENCES", "TRIGGER", "MAINTAIN", "USAGE"];
         if self.phrase(&["grant", "option", "for"]) {
@@ -163,6 +203,7 @@ impl Words<'_> {
                 return Err(Error::unsupported(format!("the privilege {other}")));
             }
             match Privileges::NAMES.iter().find(|(_, name, _)| self.word(name)) {
+                None if self.word("create") => all = all.with(Privileges::CREATE),
                 Some((privilege, ..)) => all = all.with(*privilege),
                 // A role that is granted to another.
                 None if self.is_followed_by(&["to", "from"]) => {
@@ -188,7 +229,13 @@ impl Words<'_> {
                 other => no_schema(&other.join(", ")),
             };
         }
-        for other in ["schema", "database", "sequence", "function", "all"] {
+        if self.word("schema") {
+            return match self.names()?.as_slice() {
+                [schema] if schema == SCHEMA => Ok(GrantTables::Schema),
+                other => no_schema(&other.join(", ")),
+            };
+        }
+        for other in ["database", "sequence", "function", "all"] {
             if self.word(other) {
                 return Err(Error::unsupported(format!("GRANT ON {}", other.to_uppercase())));
             }
@@ -295,6 +342,12 @@ mod tests {
         let revoke = role("REVOKE ALL PRIVILEGES ON ALL TABLES IN SCHEMA public FROM anna CASCADE").unwrap();
         let (tables, roles) = (GrantTables::All, vec!["anna".into()]);
         assert_eq!(revoke, RoleStatement::Revoke { privileges: Privileges::ALL, tables, roles });
+        let create = role("GRANT ALL ON SCHEMA public TO anna").unwrap();
+        let (privileges, tables, roles) = (Privileges::CREATE, GrantTables::Schema, vec!["anna".into()]);
+        assert_eq!(create, RoleStatement::Grant { privileges, tables, roles });
+        let reassign = role("REASSIGN OWNED BY anna, bob TO eve").unwrap();
+        let roles = vec!["anna".into(), "bob".into()];
+        assert_eq!(reassign, RoleStatement::Reassign { roles, to: "eve".into() });
         let dropped = role("DROP ROLE IF EXISTS a, b").unwrap();
         assert_eq!(dropped, RoleStatement::Drop { roles: vec!["a".into(), "b".into()], if_exists: true });
         let table = parse_text("CREATE TABLE role (a INT)").unwrap();
@@ -323,6 +376,11 @@ mod tests {
         {
             assert_eq!(role(sql).unwrap_err().sqlstate(), "42601", "{sql}");
         }
-        assert_eq!(role("GRANT SELECT ON other.t TO a").unwrap_err().sqlstate(), "3F000");
+        for sql in ["GRANT CREATE ON t TO a", "GRANT SELECT, CREATE ON SCHEMA public TO a"] {
+            assert_eq!(role(sql).unwrap_err().sqlstate(), "0LP01", "{sql}");
+        }
+        for sql in ["GRANT SELECT ON other.t TO a", "GRANT CREATE ON SCHEMA other TO a"] {
+            assert_eq!(role(sql).unwrap_err().sqlstate(), "3F000", "{sql}");
+        }
     }
 }

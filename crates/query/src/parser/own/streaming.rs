@@ -228,6 +228,16 @@ impl StreamingStatement {
         }
     }
 
+    /// Returns true if it makes an object.
+    pub(crate) fn creates(&self) -> bool {
+        matches!(
+            self,
+            StreamingStatement::CreateSource(_)
+                | StreamingStatement::CreateStream(_)
+                | StreamingStatement::CreateTopology(_)
+        )
+    }
+
     /// Notes the text of the statement.
     pub(crate) fn written_as(&mut self, sql: &str) {
         match self {

@@ -30,7 +30,7 @@ pub enum StatementKind {
     RollbackTo,
     /// SET, RESET, DISCARD, DEALLOCATE, PREPARE, EXECUTE and the like.
     Setting,
-    /// CREATE, ALTER and DROP of roles, GRANT, REVOKE.
+    /// CREATE, ALTER and DROP of roles, GRANT, REVOKE, REASSIGN OWNED.
     Role,
     /// Everything else: definitions, BACKUP.
     Definition,
@@ -97,7 +97,7 @@ impl StatementKind {
             "UNLISTEN",
         ]) {
             StatementKind::Setting
-        } else if starts(&["GRANT", "REVOKE"])
+        } else if starts(&["GRANT", "REVOKE", "REASSIGN"])
             || (starts(&["CREATE", "ALTER", "DROP"]) && is(1, &["ROLE", "USER"]))
         {
             StatementKind::Role
