@@ -152,6 +152,7 @@ pub(crate) const DEFINITIONS: &[Definition] = &[
     visible("pg_function_is_visible"),
     visible("pg_operator_is_visible"),
     visible("pg_opclass_is_visible"),
+    visible("pg_opfamily_is_visible"),
     visible("pg_collation_is_visible"),
     visible("pg_conversion_is_visible"),
     visible("pg_statistics_obj_is_visible"),

@@ -175,6 +175,7 @@ static RELATIONS: &[Relation] = &[
          opcintype oid, opcdefault bool, opckeytype oid",
         server::operator_classes,
     ),
+    empty(2753, "pg_opfamily", "oid oid, opfmethod oid, opfname name, opfnamespace oid, opfowner oid"),
     relation(0, "pg_get_keywords", "word text, catcode char, barelabel bool, catdesc text", server::keywords),
     relation(0, "pg_views", "schemaname name, viewname name, viewowner name, definition text", named::views),
     relation(

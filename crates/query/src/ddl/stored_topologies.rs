@@ -13,7 +13,6 @@ use crate::schema_names::{
     SOURCES_TABLE, STREAMS_TABLE, TOPOLOGIES_TABLE, TOPOLOGY_PARTS_TABLE, UNUSED_STATE_TABLE,
 };
 use crate::session::owners::{self, OwnedObject};
-
 use entresol_memory::Durability;
 use entresol_tables::{
     Catalog, Column, DataType, ROW_BYTES_MAX, ScanRange, Schema, Table, TableDefinition, TableOptions, Value,

@@ -67,12 +67,26 @@ fn failed_cast(message: &str) -> Option<Wording> {
     let (text, of) = value?.rsplit_once("' to value of ")?;
     let name = of.strip_suffix(" type")?;
     let name = TYPES.iter().find(|(arrow, _)| name.starts_with(arrow)).map_or(name, |(_, postgres)| postgres);
+    if name == "numeric"
+        && let Some(message) = not_finite(text)
+    {
+        return Some(Wording { message, sqlstate: Some("0A000"), hint: None });
+    }
     let is_time = ["date", "time", "timestamp", "interval"].contains(&name);
     let sqlstate = Some(if is_time { "22007" } else { "22P02" });
     Some(Wording {
         message: format!("invalid input syntax for type {name}: \"{text}\""),
         sqlstate,
         hint: None,
+    })
+}
+
+/// Refusal of a value of PostgreSQL's NUMERIC that is not finite; `None` for other strings.
+pub(crate) fn not_finite(text: &str) -> Option<String> {
+    let unsigned = text.trim().trim_start_matches(['+', '-']);
+    let is_one = ["nan", "infinity", "inf"].iter().any(|word| unsigned.eq_ignore_ascii_case(word));
+    is_one.then(|| {
+        format!("unsupported: {text} as a NUMERIC, whose values are finite: DOUBLE PRECISION has NaN and infinities")
     })
 }
 

@@ -22,6 +22,7 @@ pub(crate) mod join_using;
 pub(crate) mod key_filters;
 pub(crate) mod limits;
 pub(crate) mod lookup;
+pub(crate) mod over_clauses;
 pub(crate) mod parameters;
 pub(crate) mod patterns;
 mod planned_relations;

@@ -14,6 +14,7 @@ use crate::planner::explain_json;
 use crate::planner::from_names;
 use crate::planner::join_using;
 use crate::planner::limits;
+use crate::planner::over_clauses;
 use crate::planner::relation_aliases;
 use crate::planner::sampling;
 use crate::planner::time_travel;
@@ -45,8 +46,26 @@ pub(crate) async fn plan_query(session: &SessionCore, statement: DFStatement) ->
     Ok(DataFrame::new(state, plan))
 }
 
-/// The plan of a query, as it was written.
+/// Plan of a query, as it was written. That of VALUES may be the source of an INSERT, whose columns say the types.
 pub(crate) async fn logical_plan(
+    session: &SessionCore,
+    state: &SessionState,
+    statement: DFStatement,
+) -> Result<LogicalPlan> {
+    Ok(number_types::typed(untyped(session, state, statement).await?)?)
+}
+
+/// Plan of a statement that is a query, as it was written.
+pub(crate) async fn statement_plan(
+    session: &SessionCore,
+    state: &SessionState,
+    statement: DFStatement,
+) -> Result<LogicalPlan> {
+    Ok(number_types::typed_statement(untyped(session, state, statement).await?)?)
+}
+
+/// Plan of a query before its numbers have PostgreSQL's types.
+async fn untyped(
     session: &SessionCore,
     state: &SessionState,
     mut statement: DFStatement,
@@ -61,6 +80,7 @@ pub(crate) async fn logical_plan(
             explain.options.format = None;
         }
     }
+    over_clauses::check(state, &statement)?;
     translation::translate(&mut statement);
     from_names::check(&statement)?;
     numbers::type_exponents(&mut statement);
@@ -68,7 +88,7 @@ pub(crate) async fn logical_plan(
     limits::resolve(state, &mut statement).await?;
     let plan = state.statement_to_plan(statement).await?;
     check_reads(&plan)?;
-    Ok(number_types::typed(join_using::merged(plan)?)?)
+    Ok(join_using::merged(plan)?)
 }
 
 /// Refuses plans that would do anything but read.
@@ -116,7 +136,7 @@ async fn optimised(
     };
     let repeated = is_repeated.then(|| statement.clone());
     relation_aliases::rename(&session.catalog, &mut statement);
-    let plan = logical_plan(session, state, statement).await?;
+    let plan = statement_plan(session, state, statement).await?;
     // Computed limits and points in time are no part of the plan any more.
     let is_reusable = |statement: &DFStatement| {
         !time_travel::has_as_of(statement) && !limits::has_computed_limit(statement)

@@ -48,6 +48,11 @@ pub(crate) fn typed(plan: LogicalPlan) -> DFResult<LogicalPlan> {
     }
 }
 
+/// Rewrites the plan of a statement that is a query: the rows of its VALUES are no others' columns.
+pub(crate) fn typed_statement(plan: LogicalPlan) -> DFResult<LogicalPlan> {
+    retyped(plan, &[])
+}
+
 /// Rewrites a plan whose rows other nodes read.
 fn retyped(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPlan> {
     match plan {
@@ -85,6 +90,7 @@ fn retyped_nodes(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPl
     Ok(match plan {
         LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build()?,
         LogicalPlan::Union(Union { inputs, .. }) => {
+            refused_types::check_union(&inputs)?;
             let inputs = result_types::inputs(inputs)?;
             result_types::union(named_alike(Union::try_new_with_loose_types(inputs)?)?)?
         }

@@ -10,7 +10,7 @@
 //! The type of the operand is not known where names are translated, so the cast is a function, `numeric_of`, until the plan is
 //! typed ([`resolved`]). Where no plan is typed it computes the same.
 
-use crate::error::{Error, external};
+use crate::error::{Error, external, not_finite};
 use crate::postgres::numbers::plain_number;
 use crate::postgres::numeric_functions::from_float;
 use crate::postgres::types::DECIMAL_DEFAULT;
@@ -138,6 +138,7 @@ fn parsed(text: &str) -> Result<i128, Error> {
         Some(plain) if decimal::loses_digits(&plain, scale) => Err(digits_lost(trimmed)),
         Some(plain) => decimal::parse(&plain, precision, scale).ok_or_else(|| overflow(trimmed)),
         None if is_number(trimmed) => Err(overflow(trimmed)),
+        None if let Some(message) = not_finite(trimmed) => Err(Error::coded("0A000", message)),
         None => Err(Error::coded("22P02", format!("invalid input syntax for type numeric: \"{text}\""))),
     }
 }

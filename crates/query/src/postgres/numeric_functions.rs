@@ -6,7 +6,7 @@
 //! | `trunc(n, 2)` | two digits behind the point |
 //! | `double::numeric`, `real::numeric` | 15 and 6 significant digits, which is what a DOUBLE and a REAL hold |
 
-use crate::error::{Error, external};
+use crate::error::{Error, external, not_finite};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray, Decimal128Array};
 use datafusion::arrow::compute::cast as cast_array;
 use datafusion::arrow::datatypes::{
@@ -187,6 +187,9 @@ fn float_array(array: &ArrayRef, precision: u8, scale: i8) -> DFResult<Decimal12
     let doubles = doubles.as_primitive::<Float64Type>();
     let numbers = doubles.iter().map(|value| {
         let Some(value) = value else { return Ok(None) };
+        if let Some(message) = not_finite(&value.to_string()) {
+            return Err(external(Error::coded("0A000", message)));
+        }
         let number = decimal(value, digits, scale).filter(|number| {
             10_u128.checked_pow(precision.into()).is_none_or(|end| number.unsigned_abs() < end)
         });

@@ -392,7 +392,7 @@ impl Session {
                 if let Some(tree) = inner_mut(&mut present) {
                     parameters::declare(tree, &types);
                 }
-                let plan = query::logical_plan(&self.core, &state, present).await?;
+                let plan = query::statement_plan(&self.core, &state, present).await?;
                 types.of_plan(&plan)?;
                 let plan = number_types::typed(parameters::typed(plan, &types.complete(count))?)?;
                 let columns = query::columns_of(statement, &plan);

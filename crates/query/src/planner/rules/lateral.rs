@@ -6,8 +6,8 @@
 //! ```
 //!
 //! A subquery of this kind is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
-//! outer values. LEFT JOIN LATERAL … ON true keeps rows without one, with NULLs; another condition there is refused by
-//! DataFusion. Memory: the rows of a subquery for the rows of a batch.
+//! outer values. LEFT JOIN LATERAL keeps rows without one, with NULLs: a condition behind ON other than true is one of the
+//! subquery, as the left row is known in it. Memory: the rows of a subquery for the rows of a batch.
 
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
@@ -53,11 +53,17 @@ fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
         .filter
         .as_ref()
         .is_none_or(|on| matches!(on, Expr::Literal(ScalarValue::Boolean(Some(true)), _)));
-    let Some(inner) = inner(&join.right).filter(|_| join.on.is_empty() && (is_true || !is_left)) else {
+    let Some(mut inner) = inner(&join.right).filter(|_| join.on.is_empty()) else {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     };
-    if is_joined(&join)? {
+    let condition = join.filter.as_ref().filter(|_| is_left && !is_true);
+    // DataFusion refuses some of the conditions of a LEFT JOIN.
+    let is_joined = if condition.is_some() { is_joined(&join).unwrap_or(false) } else { is_joined(&join)? };
+    if is_joined {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
+    }
+    if let Some(condition) = condition {
+        inner = matching(inner, condition.clone(), join.left.schema())?;
     }
     let fields: Vec<Column> = inner.schema().columns();
     let left = Arc::clone(join.left.schema());
@@ -73,11 +79,24 @@ fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
         .project(with_rows)?
         .unnest_column_with_options(Column::new_unqualified(ROWS), options)?
         .project(own.into_iter().chain(taken).collect::<Vec<_>>())?;
-    let plan = match join.filter.filter(|_| !is_true) {
+    let plan = match join.filter.filter(|_| !is_true && !is_left) {
         Some(filter) => plan.filter(filter)?,
         None => plan,
     };
     Ok(Transformed::yes(plan.build()?))
+}
+
+/// Rows of a subquery that fulfil the condition of a LEFT JOIN with the left side.
+fn matching(inner: LogicalPlan, condition: Expr, left: &DFSchema) -> DFResult<LogicalPlan> {
+    let columns = Arc::clone(inner.schema());
+    let condition = condition.transform_up(|expr| match expr {
+        Expr::Column(column) if !columns.has_column(&column) => {
+            let (_, field) = left.qualified_field_from_column(&column)?;
+            Ok(Transformed::yes(Expr::OuterReferenceColumn(Arc::clone(field), column)))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    LogicalPlanBuilder::from(inner).filter(condition.data()?)?.build()
 }
 
 /// Query of a LATERAL subquery that uses columns of the left side, under its alias; `None` for other relations.

@@ -18,6 +18,7 @@
 //! | `ARRAY(SELECT …)` | a subquery with `array_agg` |
 //! | `information_schema.t` | our own: DataFusion has one of its own, for SHOW |
 //! | `generate_series(a, b)` of columns, `pg_catalog.unnest(x)`, `pg_get_keywords()` in FROM | subqueries, a table |
+//! | `generate_series(1, t.n)` behind `t` in FROM | a LATERAL subquery, see [`laterals`] |
 //! | `generate_series(1, 3)` in a SELECT list | `unnest(generate_series(1, 3))`: rows |
 //! | `current_schema`, `localtimestamp`, `clock_timestamp()` | calls, casts of them |
 //! | `interval '1 day 04:05:06'`, `'P1D'::interval`, `interval '1' day` | in units, see [`crate::postgres::intervals`] |
@@ -39,6 +40,7 @@
 //! | `sum(a)`, `sum(a::numeric)` in one SELECT | other names, see [`casts`] |
 //! | nested queries of one name in WITH | other names, see [`with_names`] |
 //! | `x::numeric`, `date 'today'` | see [`conversions`] |
+//! | `c.tableoid` of a relation of `pg_catalog` | its number, see [`table_numbers`] |
 //! | two columns of one name | an invisible difference in the second name |
 //!
 //! Casts to alias types give names in the outermost SELECT list, in casts to strings and beside `||`;
@@ -51,6 +53,7 @@ mod casts;
 mod conversions;
 mod fetch;
 mod from;
+mod laterals;
 mod lists;
 mod membership;
 mod names;
@@ -58,6 +61,7 @@ mod operators;
 mod recursive;
 mod rows;
 mod special_times;
+mod table_numbers;
 mod types;
 mod with_names;
 
@@ -214,6 +218,8 @@ impl VisitorMut for SpellingVisitor {
 
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
         asof::mark(select);
+        laterals::functions(select, self.names_value);
+        table_numbers::resolve(select);
         join_using::mark(select);
         select.selection.iter_mut().for_each(membership::conditions);
         name_items(&mut select.projection, self.depth > 1);
