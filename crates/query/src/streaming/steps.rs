@@ -342,9 +342,9 @@ impl Planner<'_> {
         names.retain(|name| !self.streams.contains_key(name) || self.planned_stored.contains(name));
         let StepText { mut statement, condition, into, stream, state_table, state_ttl, late, patterns } =
             parse_step(tokens)?;
-        let by_operators = late.table.iter().chain(&into);
+        let mut by_operators = late.table.iter().chain(&into);
         let authority = self.definer.authority();
-        by_operators.into_iter().try_for_each(|table| authority.require(Privileges::INSERT, table))?;
+        by_operators.try_for_each(|table| authority.require(Privileges::INSERT, table))?;
         self.changed.clear();
         let mut changed_table = None;
         if stream.is_none()

@@ -55,6 +55,10 @@ async fn psql_runs_commands_and_scripts() {
     assert_eq!(text, expected);
     let output = psql(address, &["-Atc", "SELECT count(*), sum(kwh) FROM meter"]).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout), "3|14.250\n");
+    // The tag of a statement that was prepared by name is its own.
+    let prepare = "PREPARE more AS INSERT INTO meter SELECT id + $1, place, kwh FROM meter WHERE id < 3";
+    let output = psql(address, &["-c", prepare, "-c", "EXECUTE more(10)", "-c", "EXECUTE more(20)"]).await;
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "PREPARE\nINSERT 0 2\nINSERT 0 2\n", "{output:?}");
     // Rows in parts, through a cursor or portal of psql's own.
     let output = psql(address, &["-At", "-c", "SELECT value FROM generate_series(1, 5000)"]).await;
     assert_eq!(String::from_utf8_lossy(&output.stdout).lines().count(), 5000);
