@@ -19,6 +19,7 @@ use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
 use crate::planner::rules::lateral::LateralJoins;
 use crate::planner::rules::multisets::Multisets;
+use crate::planner::rules::scan_filters::ScanFilters;
 use crate::planner::rules::sessions::Sessions;
 use crate::planner::rules::single_rows::SingleRows;
 use crate::planner::rules::subqueries::{LiftedSubqueries, Membership};
@@ -68,8 +69,8 @@ use datafusion::prelude::{SessionConfig, SessionContext};
 use std::sync::Arc;
 
 /// Rules of DataFusion that are left out. The first two find the columns of a condition again by name, and
-/// take another where a join has two of one name; what can move has moved before, and no scan of ours takes a
-/// condition that changes while it runs. The third fails on aggregates of aggregates of nothing, and knows no
+/// take another where a join has two of one name; what can move has moved before, scans take conditions by
+/// [`ScanFilters`], and none of ours takes one that changes while it runs. The third fails on aggregates of aggregates of nothing, and knows no
 /// count of rows that is exact.
 const LEFT_OUT: [&str; 3] = ["FilterPushdown", "FilterPushdown(Post)", "aggregate_statistics"];
 
@@ -189,6 +190,7 @@ pub(crate) fn context(
         .with_physical_optimizer_rule(Arc::new(KeyFilters))
         .with_physical_optimizer_rule(Arc::new(CountedRows))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
+        .with_physical_optimizer_rule(Arc::new(ScanFilters))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     let context = SessionContext::new_with_state(builder.build());
     register_functions(&context, running);

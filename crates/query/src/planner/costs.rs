@@ -93,7 +93,9 @@ impl CostedScan<'_> {
     /// Measured rows and time.
     fn measured(&self, is_measured: bool) -> String {
         let Some(metrics) = self.metrics.as_ref().filter(|_| is_measured) else { return String::new() };
-        let rows = metrics.output_rows().unwrap_or(0);
+        // The model expects rows that are read, not those that filters let pass.
+        let rows_read = metrics.sum_by_name("rows_read").map(|rows| rows.as_usize());
+        let rows = rows_read.or(metrics.output_rows()).unwrap_or(0);
         let ns = metrics.elapsed_compute().unwrap_or(0) as f64;
         format!("; measured rows={rows} time={:.3} ms", ns / 1e6)
     }

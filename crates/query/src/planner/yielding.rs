@@ -86,7 +86,11 @@ pub(crate) fn interruptible(
                 None => Transformed::no(expr),
             })
         };
-    let mut node = changed(node.as_ref(), &sliced)?.unwrap_or(node);
+    let with_slices = match node.downcast_ref::<EntresolScan>() {
+        Some(scan) => scan.with_changed_filters(&sliced)?,
+        None => changed(node.as_ref(), &sliced)?,
+    };
+    let mut node = with_slices.unwrap_or(node);
     let mut slicing = SliceRole::None;
     if !node.children().is_empty()
         && let Some((rows, columns)) = slices::batch_rows(node.as_ref())?

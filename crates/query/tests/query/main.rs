@@ -23,6 +23,7 @@ mod random;
 mod relations;
 mod repeated_statements;
 mod runner;
+mod scan_filters;
 mod scans;
 mod sessions;
 mod star;

@@ -2,6 +2,8 @@
 //!
 //! - Rows are collected as they are stored, one after another; nothing of them is looked at but what the
 //!   projected columns need. Each column is then one loop over the rows.
+//! - A reader may have some columns decoded before the others, and leave rows out by their values: nothing else of
+//!   these rows is looked at ([`StoredRows::columns_from`], [`StoredRows::retain_from`]).
 //! - Rows of another schema version than the first of their batch, and keys with strings, are decoded row by
 //!   row, by [`RowView`].
 //! - Whatever the bytes, the outcome is a batch or [`Error::Corrupt`]. Damage in columns that are not
@@ -68,24 +70,33 @@ impl StoredRows {
         arrow: SchemaRef,
         rows: usize,
     ) -> StoredRows {
-        let is_key = |column: &usize| schema.key().contains(column);
-        // Rows of several versions are decoded one by one, from their keys too.
-        let needs_keys = projection.iter().any(is_key) || schema.schema_versions().versions().len() > 1;
-        // Key strings with U+0000 are in the value.
-        let needs_values = !projection.iter().all(is_key) || !schema.key_is_fixed();
-        let bytes = if needs_values { rows * ROW_BYTES_USUAL } else { 0 };
-        StoredRows {
+        let stored = StoredRows {
             table: table.to_owned(),
             schema: Arc::clone(schema),
             projection: projection.to_vec(),
             arrow,
-            bytes: Vec::with_capacity(bytes),
+            bytes: Vec::new(),
             places: Vec::with_capacity(rows),
             version: None,
             is_mixed: false,
-            needs_keys,
-            needs_values,
+            // Rows of several versions are decoded one by one, from their keys too.
+            needs_keys: schema.schema_versions().versions().len() > 1,
+            // Key strings with U+0000 are in the value.
+            needs_values: !schema.key_is_fixed(),
+        };
+        stored.reading(projection)
+    }
+
+    /// The same, for columns of the table that are decoded besides; before the first row.
+    pub fn reading(mut self, columns: &[usize]) -> StoredRows {
+        debug_assert!(self.is_empty(), "rows are stored with what is needed of them");
+        let is_key = |column: &usize| self.schema.key().contains(column);
+        self.needs_keys |= columns.iter().any(is_key);
+        self.needs_values |= !columns.iter().all(is_key);
+        if self.needs_values {
+            self.bytes.reserve(self.places.capacity() * ROW_BYTES_USUAL);
         }
+        self
     }
 
     /// Number of rows so far.
@@ -133,9 +144,62 @@ impl StoredRows {
         self.is_mixed = false;
     }
 
+    /// Removes all but the first rows.
+    pub fn truncate(&mut self, rows: usize) {
+        self.places.truncate(rows);
+    }
+
+    /// Removes the rows behind the first ones that are not among `retained`, which begins with the row `first`.
+    pub fn retain_from(&mut self, first: usize, retained: &BooleanBuffer) {
+        assert_eq!(retained.len(), self.len() - first, "every row behind the first ones is judged");
+        let (all, rows) = (retained.len(), retained.count_set_bits());
+        if rows == all {
+            return;
+        }
+        // Few rows move together, many leave holes, which are as long as they at most.
+        let moves = 2 * rows < all;
+        let mut end = self.places[first].key;
+        for (at, row) in retained.set_indices().enumerate() {
+            let mut place = self.places[first + row];
+            if moves {
+                self.bytes.copy_within(place.key as usize..place.end as usize, end as usize);
+                let by = place.key - end;
+                place = RowPlace { key: end, value: place.value - by, end: place.end - by };
+                end = place.end;
+            }
+            self.places[first + at] = place;
+        }
+        self.places.truncate(first + rows);
+        if moves {
+            self.bytes.truncate(end as usize);
+        }
+        if self.is_empty() {
+            self.clear();
+        }
+    }
+
+    /// Arrays of columns of the table, with their Arrow types, of the rows from `first` on; of columns that it was
+    /// made for, or made to read besides.
+    pub fn columns_from(&self, first: usize, columns: &[(usize, &ArrowType)]) -> Result<Vec<ArrayRef>> {
+        self.decode(&self.places[first..], columns.iter().copied())
+    }
+
     /// Batch of the rows since the last call.
     pub fn finish(&mut self) -> Result<RecordBatch> {
-        let arrays = self.decode();
+        self.finish_with(&[])
+    }
+
+    /// The same, with the arrays of columns that are decoded already, if there are any: one for each column.
+    pub fn finish_with(&mut self, decoded: &[Option<ArrayRef>]) -> Result<RecordBatch> {
+        let decoded_of = |at: usize| decoded.get(at).and_then(Option::as_ref);
+        let fields = self.projection.iter().zip(self.arrow.fields()).enumerate();
+        let missing = fields.filter(|(at, _)| decoded_of(*at).is_none());
+        let missing = missing.map(|(_, (&column, field))| (column, field.data_type()));
+        let arrays = self.decode(&self.places, missing).map(|arrays| {
+            let mut arrays = arrays.into_iter();
+            let array = |at: usize| decoded_of(at).cloned().or_else(|| arrays.next());
+            (0..self.projection.len()).filter_map(array).collect()
+        });
         let options = RecordBatchOptions::new().with_row_count(Some(self.places.len()));
         self.clear();
         let batch = RecordBatch::try_new_with_options(Arc::clone(&self.arrow), arrays?, &options);
@@ -146,21 +210,25 @@ impl StoredRows {
         Error::corrupt(format!("row in table {}", self.table), reason)
     }
 
-    fn decode(&self) -> Result<Vec<ArrayRef>> {
-        let layout = self.common_layout()?;
-        let columns = self.projection.iter().zip(self.arrow.fields());
-        let decoded = columns.map(|(&column, field)| match layout {
-            Some(layout) => self.column(layout, column, field.data_type()),
-            None => self.by_rows(column, field.data_type()),
+    /// Decodes columns of the table.
+    fn decode<'a>(
+        &self,
+        places: &[RowPlace],
+        columns: impl Iterator<Item = (usize, &'a ArrowType)>,
+    ) -> Result<Vec<ArrayRef>> {
+        let layout = self.common_layout(places)?;
+        let decoded = columns.map(|(column, arrow)| match layout {
+            Some(layout) => self.column(places, layout, column, arrow),
+            None => self.by_rows(places, column, arrow),
         });
         decoded.collect()
     }
 
     /// Layout of all rows, after a check of their lengths. None if they have several.
-    fn common_layout(&self) -> Result<Option<&Layout>> {
+    fn common_layout(&self, places: &[RowPlace]) -> Result<Option<&Layout>> {
         let keys_fit = || {
             let key_bytes = self.schema.key_fixed_bytes() as u32;
-            self.places.iter().all(|place| place.value - place.key >= key_bytes)
+            places.iter().all(|place| place.value - place.key >= key_bytes)
         };
         if self.needs_keys && !keys_fit() {
             return Err(self.corrupt("a key of the wrong length"));
@@ -173,59 +241,67 @@ impl StoredRows {
         let layout = self.schema.layout_of(version);
         let layout = layout.ok_or_else(|| self.corrupt(&format!("unknown version {first}")))?;
         let lengths = layout.value_bytes_min() as u32..=ROW_BYTES_MAX as u32;
-        if !self.places.iter().all(|place| lengths.contains(&(place.end - place.value))) {
+        if !places.iter().all(|place| lengths.contains(&(place.end - place.value))) {
             return Err(self.corrupt("wrong length"));
         }
         Ok(Some(layout))
     }
 
     /// Decodes a column of rows of one layout.
-    fn column(&self, layout: &Layout, column: usize, arrow: &ArrowType) -> Result<ArrayRef> {
+    fn column(
+        &self,
+        places: &[RowPlace],
+        layout: &Layout,
+        column: usize,
+        arrow: &ArrowType,
+    ) -> Result<ArrayRef> {
         let data_type = self.schema.columns()[column].data_type;
         match layout.slot(column) {
             ColumnSlot::Fixed { null_bit, offset } => {
-                let nulls = self.nulls(column, null_bit);
-                let bytes = |place: &RowPlace| &self.bytes[place.value as usize + offset..];
-                self.fixed::<false>(data_type, arrow, nulls, bytes)
+                let nulls = self.nulls(places, column, null_bit);
+                let rows = places.iter().map(|place| &self.bytes[place.value as usize + offset..]);
+                self.fixed::<false>(data_type, arrow, nulls, rows)
             }
             ColumnSlot::KeyFixed { ordinal } if self.schema.key_is_fixed() => {
                 let offset = usize::from(self.schema.key_offsets()[ordinal]);
-                let bytes = |place: &RowPlace| &self.bytes[place.key as usize + offset..];
-                self.fixed::<true>(data_type, arrow, None, bytes)
+                let rows = places.iter().map(|place| &self.bytes[place.key as usize + offset..]);
+                self.fixed::<true>(data_type, arrow, None, rows)
             }
             ColumnSlot::Varchar { null_bit, variable } => {
-                self.texts(layout, variable, self.nulls(column, null_bit))
+                self.texts(places, layout, variable, self.nulls(places, column, null_bit))
             }
             ColumnSlot::Missing => {
-                let mut builder = ColumnBuilder::new(data_type, arrow, self.len());
-                self.places.iter().for_each(|_| builder.push(self.schema.missing(column)));
+                let mut builder = ColumnBuilder::new(data_type, arrow, places.len());
+                places.iter().for_each(|_| builder.push(self.schema.missing(column)));
                 Ok(builder.finish())
             }
-            ColumnSlot::KeyFixed { .. } | ColumnSlot::KeyVarchar { .. } => self.by_rows(column, arrow),
+            ColumnSlot::KeyFixed { .. } | ColumnSlot::KeyVarchar { .. } => {
+                self.by_rows(places, column, arrow)
+            }
         }
     }
 
     /// NULLs of a column; none if it has none.
-    fn nulls(&self, column: usize, null_bit: usize) -> Option<NullBuffer> {
+    fn nulls(&self, places: &[RowPlace], column: usize, null_bit: usize) -> Option<NullBuffer> {
         if !self.schema.columns()[column].nullable {
             return None;
         }
         let (byte, bit) = (1 + null_bit / 8, 1 << (null_bit % 8));
         let is_null = |place: &RowPlace| self.bytes[place.value as usize + byte] & bit != 0;
-        if !self.places.iter().fold(false, |any, place| any | is_null(place)) {
+        if !places.iter().fold(false, |any, place| any | is_null(place)) {
             return None;
         }
-        let valid = BooleanBuffer::collect_bool(self.len(), |row| !is_null(&self.places[row]));
+        let valid = BooleanBuffer::collect_bool(places.len(), |row| !is_null(&places[row]));
         Some(NullBuffer::new(valid))
     }
 
-    /// Decodes values of fixed width, where `bytes` begins: of a key, or of a value.
+    /// Decodes values of fixed width, where the bytes of `rows` begin: of a key, or of a value.
     fn fixed<'b, const KEY: bool>(
         &'b self,
         data_type: DataType,
         arrow: &ArrowType,
         nulls: Option<NullBuffer>,
-        bytes: impl Fn(&RowPlace) -> &'b [u8],
+        rows: impl Iterator<Item = &'b [u8]>,
     ) -> Result<ArrayRef> {
         let i32_of =
             |bytes: &[u8]| if KEY { key::decode_i32(bytes) } else { i32::from_le_bytes(head(bytes)) };
@@ -238,7 +314,6 @@ impl StoredRows {
             (_, true) => key::decode_decimal(data_type, bytes),
             (_, false) => i128::from_le_bytes(head(bytes)),
         };
-        let rows = self.places.iter().map(bytes);
         Ok(match data_type {
             DataType::Boolean => {
                 let values: Vec<u8> = rows.map(|bytes| bytes[0]).collect();
@@ -270,12 +345,18 @@ impl StoredRows {
     }
 
     /// Decodes the strings of a value column.
-    fn texts(&self, layout: &Layout, variable: usize, nulls: Option<NullBuffer>) -> Result<ArrayRef> {
+    fn texts(
+        &self,
+        places: &[RowPlace],
+        layout: &Layout,
+        variable: usize,
+        nulls: Option<NullBuffer>,
+    ) -> Result<ArrayRef> {
         let (ends_at, texts_at) = (layout.ends_offset(), layout.value_bytes_min());
-        let mut offsets = Vec::with_capacity(self.len() + 1);
+        let mut offsets = Vec::with_capacity(places.len() + 1);
         offsets.push(0_i32);
-        let mut texts: Vec<u8> = Vec::with_capacity(self.len() * 16);
-        for place in &self.places {
+        let mut texts: Vec<u8> = Vec::with_capacity(places.len() * 16);
+        for place in places {
             let value = &self.bytes[place.value as usize..place.end as usize];
             let end_of =
                 |variable: usize| u32::from_le_bytes(head(&value[ends_at + 4 * variable..])) as usize;
@@ -291,13 +372,13 @@ impl StoredRows {
     }
 
     /// Decodes a column row by row.
-    fn by_rows(&self, column: usize, arrow: &ArrowType) -> Result<ArrayRef> {
+    fn by_rows(&self, places: &[RowPlace], column: usize, arrow: &ArrowType) -> Result<ArrayRef> {
         let data_type = self.schema.columns()[column].data_type;
-        let mut builder = ColumnBuilder::new(data_type, arrow, self.len());
+        let mut builder = ColumnBuilder::new(data_type, arrow, places.len());
         if !self.needs_keys {
             return Err(self.corrupt("a version that the table does not have"));
         }
-        for place in &self.places {
+        for place in places {
             let (key, value) =
                 (place.key as usize..place.value as usize, place.value as usize..place.end as usize);
             let row = RowView::new(&self.table, &self.schema, &self.bytes[key], &self.bytes[value])?;

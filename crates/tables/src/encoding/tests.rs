@@ -11,7 +11,8 @@ use crate::table::range::ScanRange;
 use crate::value::interval::{Interval, MICROS_MAX};
 use crate::value::{DataType, Value};
 use crate::{Error, RowView};
-use arrow_array::RecordBatch;
+use arrow_array::{RecordBatch, RecordBatchOptions};
+use arrow_buffer::BooleanBuffer;
 use arrow_schema::{Field, Schema as ArrowSchema, SchemaRef};
 use proptest::prelude::*;
 use std::ops::Bound;
@@ -170,6 +171,54 @@ proptest! {
             let values = |batch: &RecordBatch| batch_to_rows("t", &columns, batch).unwrap();
             prop_assert_eq!(values(&found), values(&wanted));
         }
+    }
+
+    #[test]
+    fn rows_that_are_left_out_leave_the_others_as_they_are(
+        (schema, rows) in schema_strategy().prop_flat_map(|schema| {
+            let rows = proptest::collection::vec(row_of(&schema), 0..60);
+            (Just(schema), rows)
+        }),
+        (output, read, first_rows) in any::<(u16, u16, u8)>(),
+        // From those that retain few rows to those that retain most.
+        (shares, seed) in (proptest::collection::vec(0u64..=8, 3), any::<u64>()),
+    ) {
+        let batch = rows_to_batch(&arrow_fields(&schema), schema.columns(), &rows).unwrap();
+        let (keys, values) = encode("t", &schema, batch.columns()).unwrap();
+        let chosen = |bits: u16| (0..schema.columns().len()).filter(|at| bits & (1 << at) != 0).collect::<Vec<_>>();
+        let (projection, read) = (chosen(output), chosen(read));
+        let columns_of = |at: &[usize]| at.iter().map(|&at| schema.columns()[at].clone()).collect::<Vec<_>>();
+        let as_rows = |batch: &RecordBatch, at: &[usize]| batch_to_rows("t", &columns_of(at), batch).unwrap();
+        let arrow = Arc::new(batch.schema().project(&projection).unwrap());
+        let mut stored = StoredRows::new("t", &Arc::new(schema.clone()), &projection, arrow, 4).reading(&read);
+        let mut expected: Vec<usize> = Vec::new();
+        let mut pushed = 0;
+        // The rows come in three parts, each of which is looked at when it is there.
+        for (part, share) in shares.iter().enumerate() {
+            let end = if part == 2 { rows.len() } else { (pushed + usize::from(first_rows) % 30).min(rows.len()) };
+            (pushed..end).for_each(|at| stored.push(&keys[at], values.get(at)));
+            let first = expected.len();
+            let schema_read = batch.schema().project(&read).unwrap();
+            let types: Vec<_> = read.iter().copied().zip(schema_read.fields().iter().map(|field| field.data_type())).collect();
+            let options = RecordBatchOptions::new().with_row_count(Some(end - pushed));
+            let arrays = stored.columns_from(first, &types).unwrap();
+            let found = RecordBatch::try_new_with_options(Arc::new(schema_read.clone()), arrays, &options).unwrap();
+            let wanted = batch.project(&read).unwrap().slice(pushed, end - pushed);
+            prop_assert_eq!(as_rows(&found, &read), as_rows(&wanted, &read));
+            let is_retained = |at: usize| seed.rotate_left(at as u32) % 8 < *share;
+            stored.retain_from(first, &BooleanBuffer::collect_bool(end - pushed, |row| is_retained(pushed + row)));
+            expected.extend((pushed..end).filter(|at| is_retained(*at)));
+            prop_assert_eq!(stored.len(), expected.len());
+            pushed = end;
+        }
+        stored.truncate(50);
+        expected.truncate(50);
+        let wanted: Vec<Vec<Value>> = as_rows(&batch.project(&projection).unwrap(), &projection);
+        let wanted: Vec<Vec<Value>> = expected.iter().map(|&at| wanted[at].clone()).collect();
+        let found = stored.finish().unwrap();
+        prop_assert_eq!(found.num_rows(), expected.len());
+        prop_assert_eq!(as_rows(&found, &projection), wanted);
+        prop_assert!(stored.is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@ pub(crate) mod group_keys;
 pub(crate) mod index_order;
 pub(crate) mod lateral;
 pub(crate) mod multisets;
+pub(crate) mod scan_filters;
 pub(crate) mod sessions;
 pub(crate) mod single_rows;
 pub(crate) mod subqueries;

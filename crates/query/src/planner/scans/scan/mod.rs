@@ -5,51 +5,65 @@
 //! - Rows come in the order of the key, or of the index that finds them, or against it, and the plan says so,
 //!   as far as the leading columns of that are projected.
 //! - A scan of many rows by the key is divided by key ranges, one for each processor, if the planner asks.
+//! - A scan of many rows may evaluate filters before it decodes the other columns ([`filters`]); its limit counts the
+//!   rows behind them.
 //! - Reads are memory accesses within `poll`, a batch at a time, and the stream yields to the scheduler as
 //!   DataFusion's cooperative streams do.
-//! - Memory: one batch, that is [`BATCH_ROWS`] rows or 4 MiB, and at most one batch of the cursor more.
+//! - Memory: one batch, that is [`BATCH_ROWS`] rows or 4 MiB, and at most one batch of the cursor more; with filters
+//!   their columns of these rows, decoded.
 
-use crate::error::{Error, external};
+mod filters;
+mod reader;
+
+use crate::error::external;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::access::Access;
 use crate::planner::scans::access::choice::Choice;
+use crate::planner::scans::scan::filters::ScanFilter;
+use crate::planner::scans::scan::reader::Reader;
 use crate::planner::scans::statistics::fill_columns;
+use crate::postgres::plan_expressions::Change;
 use crate::postgres::types::nullable;
 use datafusion::arrow::compute::SortOptions;
 use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
 use datafusion::common::{Result as DFResult, ScalarValue, Statistics, assert_or_internal_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column as PhysicalColumn;
+use datafusion::physical_expr::expressions::{Column as PhysicalColumn, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::{
     AcrossPartitions, ConstExpr, EquivalenceProperties, LexOrdering, PhysicalExpr, PhysicalSortExpr,
 };
 use datafusion::physical_plan::coop::cooperative;
-use datafusion::physical_plan::execution_plan::{Boundedness, EmissionType, SchedulingType};
-use datafusion::physical_plan::metrics::{BaselineMetrics, ExecutionPlanMetricsSet, MetricsSet};
+use datafusion::physical_plan::execution_plan::{
+    Boundedness, EmissionType, SchedulingType, apply_expression_roots,
+};
+use datafusion::physical_plan::filter::FilterExec;
+use datafusion::physical_plan::filter_pushdown::{
+    ChildPushdownResult, FilterPushdownPhase, FilterPushdownPropagation,
+};
+use datafusion::physical_plan::metrics::{ExecutionPlanMetricsSet, MetricsSet};
 use datafusion::physical_plan::statistics::StatisticsArgs;
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
 use datafusion::physical_plan::{
     DisplayAs, DisplayFormatType, ExecutionPlan, Partitioning, PlanProperties, ReplaceChildrenOptions,
 };
-use entresol_tables::workload::{RecordedScan, RowOperation};
-use entresol_tables::{
-    Cursor, DataType, Direction, Index, IndexBounds, IndexCursor, IteratorChoice, KeyRange, Row, StoredRows,
-    Table,
-};
+use entresol_tables::workload::RecordedScan;
+use entresol_tables::{DataType, Direction, Index, IteratorChoice, KeyRange, Table};
 use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
 use std::sync::Arc;
-use std::time::Duration;
 
 /// Maximum rows of a batch.
 pub const BATCH_ROWS: usize = 8192;
 /// Maximum number of rows that an index finds in order, to be looked up one by one; sorting all rows of a
 /// table costs less than looking up all of them.
 const LOOKED_UP_MAX: usize = 10_000;
+/// Least rows of a scan that evaluates filters.
+const FILTERED_ROWS_MIN: usize = 8192;
+/// Least rows of a scan that takes dynamic filters; scans of generic plans have fewer.
+const DYNAMIC_ROWS_MIN: usize = 32_768;
 
 /// Table scan operator; see the [module](self).
 #[derive(Debug, Clone)]
@@ -61,6 +75,11 @@ pub struct EntresolScan {
     direction: Direction,
     /// Ranges of each partition, in key order; none for a scan of one partition.
     parts: Option<Arc<[Vec<KeyRange>]>>,
+    /// Filters of the rows, in the order in which they are evaluated.
+    filters: Vec<ScanFilter>,
+    /// Filters that become known before the scan is asked for rows, evaluated behind the others.
+    dynamic: Vec<ScanFilter>,
+    /// Maximum number of rows that it returns, those that filters leave out not counted.
     limit: Option<usize>,
     /// Reason to read a clustered table by its places.
     iterator: Option<IteratorChoice>,
@@ -104,6 +123,8 @@ impl EntresolScan {
             access,
             direction: Direction::Forward,
             parts: None,
+            filters: Vec::new(),
+            dynamic: Vec::new(),
             limit,
             iterator: None,
             transaction: Some(transaction),
@@ -200,7 +221,8 @@ impl EntresolScan {
 
     /// Returns true if it returns all rows of now.
     pub(crate) fn reads_all(&self) -> bool {
-        self.access == Access::Full && self.limit.is_none() && self.reads_present()
+        let is_filtered = !self.filters.is_empty() || !self.dynamic.is_empty();
+        self.access == Access::Full && self.limit.is_none() && !is_filtered && self.reads_present()
     }
 
     /// Positions of the table's columns, in output order.
@@ -222,6 +244,50 @@ impl EntresolScan {
         let access_rows = estimated_rows(&self.table, &access);
         // What others find for it is no query of its own.
         Some(EntresolScan { access, access_rows, parts: None, recorded: None, ..self.clone() }.renewed())
+    }
+
+    /// The same scan with the filter of a node over it, whose columns, limit and properties it takes; `None` if it
+    /// is better left to the node.
+    pub(crate) fn filtered(&self, node: &FilterExec) -> DFResult<Option<EntresolScan>> {
+        if !self.is_by_key() || self.limit.is_some() || self.access_rows < FILTERED_ROWS_MIN {
+            return Ok(None);
+        }
+        let mut filters = self.filters.clone();
+        filters.push(ScanFilter::new(node.predicate(), &self.projection, &self.schema)?);
+        let projection = match node.projection() {
+            Some(columns) => columns.iter().map(|at| self.projection[*at]).collect(),
+            None => self.projection.clone(),
+        };
+        // Nodes above rely on what is constant behind the filter.
+        let properties = PlanProperties::clone(node.properties());
+        Ok(Some(EntresolScan {
+            filters,
+            projection,
+            limit: node.fetch(),
+            schema: node.schema(),
+            properties: Arc::new(properties.with_scheduling_type(SchedulingType::Cooperative)),
+            metrics: ExecutionPlanMetricsSet::new(),
+            ..self.clone()
+        }))
+    }
+
+    /// The same scan with changed filters; `None` if none changes.
+    pub(crate) fn with_changed_filters(
+        &self,
+        change: Change<'_>,
+    ) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
+        let filters =
+            self.filters.iter().map(|filter| filter.changed(change)).collect::<DFResult<Vec<_>>>()?;
+        if !filters.iter().any(|filter| filter.transformed) {
+            return Ok(None);
+        }
+        let filters = filters.into_iter().map(|filter| filter.data).collect();
+        Ok(Some(Arc::new(EntresolScan { filters, ..self.clone() })))
+    }
+
+    /// Returns true if it reads ranges of keys, or all rows.
+    fn is_by_key(&self) -> bool {
+        matches!(self.access, Access::Full | Access::Ranges(_))
     }
 
     /// Table of the scan.
@@ -255,14 +321,15 @@ impl EntresolScan {
         })
     }
 
-    /// Estimated number of rows that it returns.
+    /// Estimated number of rows that it reads.
     pub(crate) fn estimated_rows(&self) -> usize {
         self.rows_max().map_or(self.access_rows, |rows| rows.min(self.access_rows))
     }
 
-    /// Maximum number of rows, if the access alone bounds it: points and keys.
+    /// Maximum number of rows that it reads, if the access or the limit bounds it.
     fn rows_max(&self) -> Option<usize> {
-        match (self.access.rows_max(), self.limit) {
+        let is_filtered = !self.filters.is_empty() || !self.dynamic.is_empty();
+        match (self.access.rows_max(), self.limit.filter(|_| !is_filtered)) {
             (Some(rows), Some(limit)) => Some(rows.min(limit)),
             (rows, limit) => rows.or(limit),
         }
@@ -349,6 +416,13 @@ impl DisplayAs for EntresolScan {
             DisplayFormatType::Default | DisplayFormatType::Verbose => {
                 let (table, access) = (self.table.name(), &self.access);
                 write!(f, "EntresolScan: table={table}, access={access}, projection=[{}]", names.join(", "))?;
+                if !self.filters.is_empty() {
+                    let filters: Vec<String> = self.filters.iter().map(ScanFilter::to_string).collect();
+                    write!(f, ", filter=[{}]", filters.join(", "))?;
+                }
+                if !self.dynamic.is_empty() {
+                    write!(f, ", dynamic={}", self.dynamic.len())?;
+                }
                 if self.direction == Direction::Backward {
                     write!(f, ", backward")?;
                 }
@@ -360,6 +434,7 @@ impl DisplayAs for EntresolScan {
             DisplayFormatType::TreeRender => {
                 writeln!(f, "table={}", self.table.name())?;
                 writeln!(f, "access={}", self.access)?;
+                self.filters.iter().try_for_each(|filter| writeln!(f, "filter={filter}"))?;
                 self.limit.map_or(Ok(()), |limit| writeln!(f, "limit={limit}"))
             }
         }
@@ -381,9 +456,29 @@ impl ExecutionPlan for EntresolScan {
 
     fn apply_expressions(
         &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
+        f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
     ) -> DFResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
+        apply_expression_roots(self.filters.iter().map(ScanFilter::condition), f)
+    }
+
+    /// Takes dynamic filters, if there are many rows that they may leave out.
+    fn handle_child_pushdown_result(
+        &self,
+        _phase: FilterPushdownPhase,
+        result: ChildPushdownResult,
+        _config: &ConfigOptions,
+    ) -> DFResult<FilterPushdownPropagation<Arc<dyn ExecutionPlan>>> {
+        let offered = result.parent_filters.iter().map(|offered| &offered.filter);
+        let offered = offered.filter(|filter| filter.is::<DynamicFilterPhysicalExpr>());
+        let taken = offered.map(|filter| ScanFilter::new(filter, &self.projection, &self.schema));
+        let taken = taken.collect::<DFResult<Vec<_>>>()?;
+        let answer = FilterPushdownPropagation::all_unsupported(result);
+        let has_many = self.is_by_key() && self.access_rows >= DYNAMIC_ROWS_MIN;
+        if taken.is_empty() || !has_many || self.limit.is_some() {
+            return Ok(answer);
+        }
+        let dynamic = self.dynamic.iter().cloned().chain(taken).collect();
+        Ok(answer.with_updated_node(Arc::new(EntresolScan { dynamic, ..self.clone() })))
     }
 
     fn replace_children(
@@ -412,8 +507,9 @@ impl ExecutionPlan for EntresolScan {
         let Some(transaction) = &self.transaction else {
             return internal_err!("a scan of {} is bound to no transaction", self.table.name());
         };
-        let reader = Reader::new(self, transaction, partition, batch_rows);
-        let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), futures::stream::iter(reader));
+        let mut reader = Reader::new(self, transaction, partition, batch_rows);
+        let rows = futures::stream::poll_fn(move |context| reader.poll(context));
+        let stream = RecordBatchStreamAdapter::new(Arc::clone(&self.schema), rows);
         Ok(Box::pin(cooperative(stream)))
     }
 
@@ -444,8 +540,7 @@ impl ExecutionPlan for EntresolScan {
         partitions: usize,
         _config: &ConfigOptions,
     ) -> DFResult<Option<Arc<dyn ExecutionPlan>>> {
-        let is_by_key = matches!(self.access, Access::Full | Access::Ranges(_));
-        if !is_by_key || self.limit.is_some() || self.parts.is_some() {
+        if !self.is_by_key() || self.limit.is_some() || self.parts.is_some() {
             return Ok(None);
         }
         let parts = self.table.split(&self.access.scan_ranges(), partitions);
@@ -460,187 +555,5 @@ impl ExecutionPlan for EntresolScan {
 
     fn fetch(&self) -> Option<usize> {
         self.limit
-    }
-}
-
-/// Records that a scan begins, and the index that it uses.
-fn note_access(scan: &EntresolScan) {
-    if let Some(recorded) = &scan.recorded {
-        recorded.begin();
-    } else if let Access::Point(_) | Access::Keys(_) = &scan.access {
-        let rows = scan.access.rows_max().unwrap_or(0) as u64;
-        scan.table.workload().note_rows(RowOperation::Read, rows);
-    }
-    if let Some(index) = scan.access.index() {
-        scan.table.workload().note_index(index);
-    }
-}
-
-/// Rows still to be read.
-enum RemainingRows {
-    Keys(std::vec::IntoIter<Row>),
-    /// Cursors over ranges, the next one last.
-    Ranges(Vec<Cursor>),
-    Index {
-        name: String,
-        bounds: Vec<IndexBounds>,
-        cursor: Option<IndexCursor>,
-    },
-}
-
-/// Reader of one batch after another.
-struct Reader {
-    table: Arc<Table>,
-    transaction: Arc<Transaction>,
-    rest: RemainingRows,
-    direction: Direction,
-    rows: StoredRows,
-    batch_rows: usize,
-    /// Maximum number of rows still to be returned.
-    rows_left: usize,
-    metrics: BaselineMetrics,
-    query: Option<Arc<RunningQuery>>,
-    recorded: Option<Arc<RecordedScan>>,
-}
-
-impl Reader {
-    fn new(
-        scan: &EntresolScan,
-        transaction: &Arc<Transaction>,
-        partition: usize,
-        batch_rows: usize,
-    ) -> Reader {
-        let rest = match &scan.access {
-            Access::Point(key) => RemainingRows::Keys(vec![key.clone()].into_iter()),
-            Access::Keys(keys) => {
-                let mut keys = keys.clone();
-                if scan.direction == Direction::Backward {
-                    keys.reverse();
-                }
-                RemainingRows::Keys(keys.into_iter())
-            }
-            Access::Index { name, within } => {
-                RemainingRows::Index { name: name.clone(), bounds: within.index_bounds(), cursor: None }
-            }
-            access => {
-                let mut cursors: Vec<Cursor> = match &scan.parts {
-                    Some(parts) => {
-                        parts[partition].iter().map(|range| scan.table.scan_within(range.clone())).collect()
-                    }
-                    None => access.scan_ranges().into_iter().map(|range| scan.table.scan(range)).collect(),
-                };
-                if scan.direction == Direction::Forward {
-                    cursors.reverse();
-                }
-                RemainingRows::Ranges(
-                    cursors.into_iter().map(|cursor| cursor.directed(scan.direction)).collect(),
-                )
-            }
-        };
-        if partition == 0 {
-            note_access(scan);
-        }
-        let capacity = scan.rows_max().unwrap_or(batch_rows).min(batch_rows);
-        Reader {
-            table: Arc::clone(&scan.table),
-            transaction: Arc::clone(transaction),
-            rest,
-            direction: scan.direction,
-            rows: StoredRows::new(
-                scan.table.name(),
-                scan.table.schema(),
-                &scan.projection,
-                Arc::clone(&scan.schema),
-                capacity,
-            ),
-            batch_rows,
-            rows_left: scan.limit.unwrap_or(usize::MAX),
-            metrics: BaselineMetrics::new(&scan.metrics, partition),
-            query: scan.query.clone(),
-            recorded: scan.recorded.clone(),
-        }
-    }
-
-    /// Collects rows; false once there are no more.
-    fn step(&mut self) -> entresol_tables::Result<bool> {
-        let rows_max = (self.batch_rows - self.rows.len()).min(self.rows_left);
-        let (rows, rows_end) = (&mut self.rows, self.rows_left);
-        let push = |row: entresol_tables::RowView<'_>| {
-            if rows.len() < rows_end {
-                rows.push_view(&row);
-            }
-        };
-        match &mut self.rest {
-            RemainingRows::Keys(keys) => {
-                let chunk: Vec<Row> = keys.by_ref().take(self.batch_rows).collect();
-                let mut push = push;
-                self.table.get_many_with(&self.transaction, &chunk, |_, row| push(row))?;
-                Ok(!chunk.is_empty())
-            }
-            RemainingRows::Index { name, bounds, cursor } => {
-                let open = match cursor {
-                    Some(open) => open,
-                    None => {
-                        let index = self
-                            .table
-                            .index(name)
-                            .ok_or_else(|| entresol_tables::Error::NoSuchIndex { index: name.clone() })?;
-                        let bounds = std::mem::take(bounds);
-                        let found = self.table.index_scan(&self.transaction, index, bounds)?;
-                        cursor.insert(found.directed(self.direction))
-                    }
-                };
-                open.next_batch(&self.transaction, rows_max, push)
-            }
-            RemainingRows::Ranges(cursors) => {
-                let Some(open) = cursors.last_mut() else { return Ok(false) };
-                if !open.next_stored(&self.transaction, rows, rows_end)? {
-                    cursors.pop();
-                }
-                Ok(true)
-            }
-        }
-    }
-}
-
-impl Drop for Reader {
-    fn drop(&mut self) {
-        if let Some(recorded) = &self.recorded {
-            let elapsed = Duration::from_nanos(self.metrics.elapsed_compute().value() as u64);
-            recorded.end(self.metrics.output_rows().value() as u64, elapsed);
-        }
-    }
-}
-
-impl Iterator for Reader {
-    type Item = DFResult<RecordBatch>;
-
-    fn next(&mut self) -> Option<DFResult<RecordBatch>> {
-        let elapsed = self.metrics.elapsed_compute().clone();
-        let _timer = elapsed.timer();
-        while !self.rows.is_batch(self.batch_rows.min(self.rows_left)) {
-            // There may be many steps to a row: dead rows are skipped.
-            let stepped = match self.query.as_ref().map_or(Ok(()), |query| query.check()) {
-                Ok(()) => self.step().map_err(Error::from),
-                Err(stopped) => Err(stopped),
-            };
-            match stepped {
-                Ok(true) => {}
-                Ok(false) => break,
-                Err(error) => {
-                    self.rows_left = 0;
-                    self.rows.clear();
-                    return Some(Err(external(error)));
-                }
-            }
-        }
-        match self.rows.len() {
-            0 => None,
-            rows => {
-                self.rows_left -= rows;
-                self.metrics.record_output(rows);
-                Some(self.rows.finish().map_err(|error| external(Error::from(error))))
-            }
-        }
     }
 }
