@@ -181,7 +181,7 @@ mod tests {
             ("", Err("22P02")),
             (".", Err("22P02")),
             ("1e", Err("22P02")),
-            ("NaN", Err("22P02")),
+            ("NaN", Err("0A000")),
             ("1 2", Err("22P02")),
         ] {
             assert_eq!(of(text), expected, "{text}");

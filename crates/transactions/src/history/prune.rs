@@ -256,19 +256,19 @@ mod tests {
     /// More records than a step visits.
     const KEYS: u64 = 3 * PRUNE_ENTRIES_MIN as u64;
 
-    struct Pruned {
+    struct Fixture {
         context: Arc<StateContext>,
         state: Arc<State>,
     }
 
-    impl Pruned {
-        fn new() -> Pruned {
+    impl Fixture {
+        fn new() -> Fixture {
             let options = PoolOptions { domain: DomainChoice::Volatile, ..PoolOptions::default() };
             let pool = Pool::volatile(&options).unwrap();
             let context = StateContext::open_or_create(pool).unwrap();
             let group = context.create_group().unwrap();
             let state = context.create_state(group, KeyWidth::Eight).unwrap();
-            Pruned { context, state }
+            Fixture { context, state }
         }
 
         fn write(&self) {
@@ -286,6 +286,12 @@ mod tests {
 
         /// Prunes in another thread while `f` runs here.
         fn while_pruning(&self, f: impl FnOnce()) {
+            struct EndGuard<'e>(&'e AtomicBool);
+            impl Drop for EndGuard<'_> {
+                fn drop(&mut self) {
+                    self.0.store(true, Ordering::Release);
+                }
+            }
             let ends = AtomicBool::new(false);
             thread::scope(|scope| {
                 let pruner = scope.spawn(|| {
@@ -296,8 +302,10 @@ mod tests {
                     }
                     rounds
                 });
+                // Also when `f` panics: the scope waits for the thread.
+                let guard = EndGuard(&ends);
                 f();
-                ends.store(true, Ordering::Release);
+                drop(guard);
                 assert!(pruner.join().unwrap() > 0);
             });
         }
@@ -305,7 +313,7 @@ mod tests {
 
     #[test]
     fn the_stored_horizon_does_not_move_back_beside_pruning() {
-        let all = Pruned::new();
+        let all = Fixture::new();
         all.context.keep_history(all.state.id(), Some(Duration::ZERO)).unwrap();
         all.while_pruning(|| {
             for _ in 0..20_000 {
@@ -319,7 +327,7 @@ mod tests {
 
     #[test]
     fn a_history_that_ends_while_it_is_pruned_leaves_the_next_one_alone() {
-        let all = Pruned::new();
+        let all = Fixture::new();
         all.while_pruning(|| {
             for _ in 0..200 {
                 all.context.keep_history(all.state.id(), None).unwrap();
