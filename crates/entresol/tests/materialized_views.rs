@@ -36,7 +36,7 @@ const TABLES: &str = "
     INSERT INTO place SELECT i, 'town ' || (i % 3) FROM generate_series(0, 7) g(i)";
 
 /// Views of all kinds: by key, by group, of the whole, joined, over each other.
-const VIEWS: [(&str, &str); 14] = [
+const VIEWS: [(&str, &str); 15] = [
     ("high", "SELECT id, meter, kw * 2 AS twice FROM reading WHERE kw > 50"),
     (
         "by_feeder",
@@ -62,6 +62,11 @@ const VIEWS: [(&str, &str); 14] = [
         "many",
         "SELECT sum(kw * 2) + 1 AS kw, upper(r.feeder) || '!' AS fed FROM (SELECT * FROM reading WHERE id > 2) r
             WHERE meter <> 3 GROUP BY upper(r.feeder) || '!' HAVING count(*) > 2 AND sum(kw) > 10",
+    ),
+    (
+        "converted",
+        "SELECT meter, cast(sum(id) AS BIGINT) AS ids, coalesce(avg(kw), 0) AS mean, greatest(count(*), 2) AS n
+            FROM reading GROUP BY meter",
     ),
     ("over_sums", "SELECT measured, sum(n) AS n, avg(ids) AS ids FROM sums WHERE fed IS NOT NULL GROUP BY measured"),
     ("days", "SELECT date_trunc('minute', at) AS minute, count(*) AS n FROM reading GROUP BY 1"),

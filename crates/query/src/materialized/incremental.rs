@@ -37,7 +37,9 @@ use datafusion::common::DFSchema;
 use datafusion::datasource::source_as_provider;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::expr::AggregateFunction;
+use datafusion::logical_expr::simplify::SimplifyContext;
 use datafusion::logical_expr::{Aggregate, Expr, LogicalPlan};
+use datafusion::optimizer::simplify_expressions::ExprSimplifier;
 use datafusion::physical_expr::PhysicalExpr;
 use entresol_tables::{
     Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, Value, decimal, rows_to_batch,
@@ -643,8 +645,14 @@ fn step<'p>(
     }
 }
 
+/// Expression on rows of a schema. Some functions, those that casts come to among them, are others once simplified.
 fn physical(state: &SessionState, expr: &Expr, schema: &DFSchema) -> Result<Arc<dyn PhysicalExpr>> {
-    let physical = state.create_physical_expr(expr.clone().unalias(), schema)?;
+    let context = SimplifyContext::builder()
+        .with_schema(Arc::new(schema.clone()))
+        .with_config_options(Arc::clone(state.config_options()))
+        .build();
+    let expr = ExprSimplifier::new(context).simplify(expr.clone().unalias())?;
+    let physical = state.create_physical_expr(expr, schema)?;
     Ok(checked(physical, schema.as_arrow())?.data)
 }
 
