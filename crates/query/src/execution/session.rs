@@ -39,6 +39,7 @@ use entresol_memory::{Durability, MemorySize};
 use entresol_tables::Catalog;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 /// Session of one client; see the [module](self).
 pub struct Session {
@@ -84,6 +85,7 @@ impl Session {
             variables,
             zone: Zone::utc(),
             zone_changes: 0,
+            option_changes: AtomicU64::default(),
             settings_before: None,
             block: None,
             plans: PlanCache::default(),
@@ -120,6 +122,11 @@ impl Session {
     /// Number of queries that were run with the optimised plan of an earlier run of the same statement.
     pub fn plan_reuses(&self) -> u64 {
         self.core.plans.reuses()
+    }
+
+    /// Number of runs that planned nothing, of the texts whose plans the session has.
+    pub fn template_reuses(&self) -> u64 {
+        self.core.plans.template_reuses()
     }
 
     /// Returns true if a statement failed in the open transaction block: only ROLLBACK and ROLLBACK TO are

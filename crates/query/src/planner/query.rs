@@ -12,6 +12,7 @@ use crate::planner::describe;
 use crate::planner::explain;
 use crate::planner::explain_json;
 use crate::planner::from_names;
+use crate::planner::generic;
 use crate::planner::join_using;
 use crate::planner::limits;
 use crate::planner::over_clauses;
@@ -23,7 +24,7 @@ use crate::planner::windows;
 use crate::postgres::number_types;
 use crate::postgres::numbers::{self};
 use crate::session::core::SessionCore;
-use crate::session::plan_cache::PlanLookup;
+use crate::session::plan_cache::{PlanLookup, RepeatedQuery};
 use crate::session::result::{Outcome, StatementResult};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::dataframe::DataFrame;
@@ -34,9 +35,10 @@ use datafusion::physical_plan::{collect, execute_stream};
 use datafusion::sql::parser::{ExplainStatement, Statement as DFStatement};
 use entresol_memory::budget::{MemoryConsumer, MemoryReservation};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-/// Memory of a cached plan, and memory for each byte of its statement, as of a prepared statement.
-const PLAN_BYTES: u64 = 16 << 10;
+/// Memory of the plans of a statement that comes again, and memory for each byte of it, as of a prepared one.
+const PLAN_BYTES: u64 = 64 << 10;
 const BYTES_OF_TEXT_BYTE: u64 = 128;
 
 /// Plans a query in the session's current transaction.
@@ -114,9 +116,26 @@ pub(crate) async fn query(session: &SessionCore, statement: DFStatement) -> Resu
         return Ok(explained(session, explain.clone()).await?.stream());
     }
     let state = session.context.state();
-    let optimised = Box::pin(optimised(session, &state, statement)).await?;
+    let optimised = match Box::pin(optimised(session, &state, statement)).await? {
+        Optimised::New(plan) => plan,
+        Optimised::Repeated(query) => {
+            let transaction = session.current.get(&session.catalog)?;
+            let started = generic::start(&query.templates, session, &transaction, &query.plan, &[]);
+            if let Some(rows) = Box::pin(started).await? {
+                return Ok(Outcome::Rows(rows));
+            }
+            query.plan.clone()
+        }
+    };
     let physical = state.query_planner().create_physical_plan(&optimised, &state).await?;
     Ok(Outcome::Rows(execute_stream(physical, state.task_ctx())?))
+}
+
+/// Optimised plan of a query.
+enum Optimised {
+    New(LogicalPlan),
+    /// Plan of a query that came before.
+    Repeated(Arc<RepeatedQuery>),
 }
 
 /// Optimised plan of a query, that of an earlier run if the session has one.
@@ -124,13 +143,13 @@ async fn optimised(
     session: &SessionCore,
     state: &SessionState,
     mut statement: DFStatement,
-) -> Result<LogicalPlan> {
+) -> Result<Optimised> {
     let scope = session.plan_scope();
     // Tables have other columns as of a point in time, and DESCRIBE has those of sources in its plan.
     let is_new = session.current.is_past() || describe::is_description(&statement);
     let found = if is_new { PlanLookup::New } else { session.plans.find(&statement, &scope) };
     let is_repeated = match found {
-        PlanLookup::Plan(plan) => return Ok(*plan),
+        PlanLookup::Plan(query) => return Ok(Optimised::Repeated(query)),
         PlanLookup::Repeated => true,
         PlanLookup::New => false,
     };
@@ -146,9 +165,9 @@ async fn optimised(
     if let Some(statement) = repeated.filter(|statement| is_generic && is_reusable(statement))
         && let Ok(memory) = reserved(session, &statement)
     {
-        session.plans.add(statement, scope, optimised.clone(), memory);
+        return Ok(Optimised::Repeated(session.plans.add(statement, scope, optimised, memory)));
     }
-    Ok(optimised)
+    Ok(Optimised::New(optimised))
 }
 
 /// Memory of the cached plan of a statement.
@@ -182,7 +201,7 @@ async fn explained(session: &SessionCore, explain: ExplainStatement) -> Result<S
 
 /// SET and RESET of DataFusion's own options.
 pub(crate) async fn set(session: &SessionCore, statement: DFStatement) -> Result<StatementResult> {
-    session.plans.clear();
+    session.option_changes.fetch_add(1, Ordering::Relaxed);
     let plan = session.context.state().statement_to_plan(statement).await?;
     session.context.execute_logical_plan(plan).await?;
     Ok(StatementResult::Done { verb: "SET" })

@@ -19,6 +19,7 @@ use entresol_memory::Durability;
 use entresol_tables::Catalog;
 use entresol_transactions::Transaction;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Default number of times that an autocommitted statement is retried after a conflict.
@@ -81,10 +82,12 @@ pub(crate) struct SessionCore {
     pub(crate) zone: Zone,
     /// Number of changes of the time zone.
     pub(crate) zone_changes: u64,
+    /// Number of changes of DataFusion's settings.
+    pub(crate) option_changes: AtomicU64,
     /// Settings before the open block.
     pub(crate) settings_before: Option<Arc<Settings>>,
     pub(crate) block: Option<Block>,
-    /// Optimised plans of statements that came again.
+    /// Plans of statements that came again.
     pub(crate) plans: PlanCache,
     /// Rows of a statement that has not committed yet.
     pub(crate) load: FinishedLoad,
@@ -98,6 +101,7 @@ impl SessionCore {
             zone: self.zone_changes,
             authority: self.variables.authority.changes(),
             has_public: self.variables.has_public(),
+            options: self.option_changes.load(Ordering::Relaxed),
         }
     }
 

@@ -1,19 +1,20 @@
-//! Optimised plans of queries that come again in a session as the same statement.
+//! Plans of queries that come again in a session as the same statement.
 //!
 //! Analysing and optimising a join of four tables takes milliseconds, as long as a star join of six million rows
 //! takes on columns. A query whose statement the session has run before has its optimised logical plan already, and
-//! only its physical plan is made: that one has the transaction, and depends on sizes of tables.
+//! templates of physical plans ([`Templates`]), which are bound to the transaction and fit sizes of tables.
 //!
 //! # Invariants
 //!
-//! - A statement means the same as when it was planned: the catalog, the time zone, the role and all settings are
-//!   those of then ([`PlanScope`]); what changes DataFusion's own settings empties the cache.
+//! - A statement means the same as when it was planned: the catalog, the time zone, the role and all settings,
+//!   DataFusion's own among them, are those of then ([`PlanScope`]).
 //! - Only plans are added that any transaction of the session may use again: the planner decides that.
 //!
 //! Memory: [`PLANS_MAX`] plans, each with its reservation in the budget; the least recently used one is evicted. A
 //! statement that came once leaves a number ([`SEEN_MAX`]).
 
 use crate::postgres::settings::Settings;
+use crate::session::templates::Templates;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DFStatement;
 use entresol_memory::budget::MemoryReservation;
@@ -37,6 +38,8 @@ pub(crate) struct PlanningVersion {
     pub(crate) authority: u64,
     /// True if the search path has the schema of the tables.
     pub(crate) has_public: bool,
+    /// Number of changes of DataFusion's settings.
+    pub(crate) options: u64,
 }
 
 /// State of a session for which a plan was made.
@@ -53,12 +56,19 @@ impl PlanScope {
 
 /// Answer of the cache about a statement.
 pub(crate) enum PlanLookup {
-    /// Its optimised plan.
-    Plan(Box<LogicalPlan>),
+    /// Its plans.
+    Plan(Arc<RepeatedQuery>),
     /// None, but the statement came before.
     Repeated,
     /// None; the statement comes for the first time.
     New,
+}
+
+/// Plans of a query that comes again.
+pub(crate) struct RepeatedQuery {
+    /// Its optimised plan.
+    pub(crate) plan: LogicalPlan,
+    pub(crate) templates: Arc<Templates>,
 }
 
 /// Plans of a session; see the [module](self).
@@ -78,7 +88,7 @@ struct Plans {
 struct CachedPlan {
     statement: DFStatement,
     scope: PlanScope,
-    plan: LogicalPlan,
+    query: Arc<RepeatedQuery>,
     _memory: Option<MemoryReservation>,
 }
 
@@ -98,10 +108,10 @@ impl PlanCache {
         plans.cached.retain(|cached| cached.scope.is_same(scope));
         let at = plans.cached.iter().position(|cached| cached.statement == *statement);
         if let Some(cached) = at.and_then(|at| plans.cached.remove(at)) {
-            let plan = Box::new(cached.plan.clone());
+            let query = Arc::clone(&cached.query);
             plans.cached.push_back(cached);
             plans.reuses += 1;
-            return PlanLookup::Plan(plan);
+            return PlanLookup::Plan(query);
         }
         if plans.seen.contains(&hash) {
             return PlanLookup::Repeated;
@@ -120,21 +130,24 @@ impl PlanCache {
         scope: PlanScope,
         plan: LogicalPlan,
         memory: Option<MemoryReservation>,
-    ) {
+    ) -> Arc<RepeatedQuery> {
+        let query = Arc::new(RepeatedQuery { plan, templates: Arc::new(Templates::of_optimised()) });
         let mut plans = self.0.lock();
         if plans.cached.len() == PLANS_MAX {
             plans.cached.pop_front();
         }
-        plans.cached.push_back(CachedPlan { statement, scope, plan, _memory: memory });
+        let cached = CachedPlan { statement, scope, query: Arc::clone(&query), _memory: memory };
+        plans.cached.push_back(cached);
+        query
+    }
+
+    /// Number of runs of the plans here that planned nothing.
+    pub(crate) fn template_reuses(&self) -> u64 {
+        self.0.lock().cached.iter().map(|cached| cached.query.templates.reuses()).sum()
     }
 
     /// Number of statements that had a plan.
     pub(crate) fn reuses(&self) -> u64 {
         self.0.lock().reuses
-    }
-
-    /// Removes all plans.
-    pub(crate) fn clear(&self) {
-        self.0.lock().cached.clear();
     }
 }

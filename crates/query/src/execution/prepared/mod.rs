@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | rows named by their keys ([`crate::planner::fast_path`]) | table, keys, columns | the look-ups |
 //! | INSERT of literals and parameters, and what ON CONFLICT does ([`crate::dml::fast_path_insert`]) | table, columns, cells | the rows |
-//! | short queries over tables, UPDATE, DELETE | their generic plan ([`crate::planner::generic`]) | execution |
+//! | queries over tables, UPDATE, DELETE | their generic plan ([`crate::planner::generic`]) | execution |
 //! | others of these | their logical plan | planning, execution |
 //! | anything else | the parsed statement | as if it was executed as query text |
 //!
@@ -44,7 +44,6 @@ use crate::parser::statement::{inner_mut, query_statement};
 use crate::parser::text::kind::StatementKind;
 use crate::planner::cacheability::{Cacheability, cacheability};
 use crate::planner::fast_path::Point;
-use crate::planner::generic::GenericPlan;
 use crate::planner::limits;
 use crate::planner::parameters::{self, Types};
 use crate::planner::query;
@@ -55,6 +54,7 @@ use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
 use crate::session::plan_cache::PlanningVersion;
 use crate::session::result::FastPathResult;
+use crate::session::templates::Templates;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
@@ -112,8 +112,8 @@ enum Execution {
 #[derive(Debug)]
 struct PlannedQuery {
     plan: LogicalPlan,
-    /// Generic plan of it, if neither the time nor the session can change it.
-    generic: Option<Arc<GenericPlan>>,
+    /// Templates of its generic plan, if neither the time nor the session can change it.
+    generic: Option<Arc<Templates>>,
 }
 
 impl PlannedQuery {

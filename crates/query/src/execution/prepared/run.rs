@@ -4,6 +4,7 @@ use super::{CachedExecution, Execution, PlannedQuery, PreparedStatement};
 use crate::dml::statements as dml_statements;
 use crate::error::{Error, Result};
 use crate::execution::session::Session;
+use crate::planner::generic;
 use crate::planner::parameters;
 use crate::postgres::time_zones::UTC;
 use crate::session::block::StatementGuard;
@@ -209,7 +210,8 @@ impl Session {
         let _bound = self.core.bind(transaction);
         let PlannedQuery { plan, generic } = query;
         if let Some(generic) = generic.as_ref().filter(|_| prepared.has_types_of(values))
-            && let Some(rows) = Box::pin(generic.start(&self.core, transaction, plan, values)).await?
+            && let Some(rows) =
+                Box::pin(generic::start(generic, &self.core, transaction, plan, values)).await?
         {
             return Ok(rows);
         }

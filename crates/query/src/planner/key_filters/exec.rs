@@ -5,6 +5,7 @@
 //! - Conditions are one for each key; each is true, false (there is no key), or a set of keys.
 //! - Memory: keys until the end, [`KEYS_MAX`] at most; the bitmaps, reserved until the plan is dropped.
 
+use crate::planner::fresh_filters::FreshFilters;
 use crate::planner::star::keys::{KeyColumn, KeyMapBuilder, KeyRange, LookupResult};
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch};
@@ -33,7 +34,7 @@ use tokio::sync::watch;
 const KEYS_MAX: usize = 1 << 24;
 
 /// Condition that the right side of a join has a key of the left one.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct KeyFilter {
     /// Key, of rows of the left side.
     pub(super) key: Arc<dyn PhysicalExpr>,
@@ -182,6 +183,16 @@ impl KeyFilterExec {
     pub(super) fn new(input: Arc<dyn ExecutionPlan>, filters: Vec<Arc<KeyFilter>>) -> KeyFilterExec {
         let seen = KeyUnion::new(input.output_partitioning().partition_count(), filters.len());
         KeyFilterExec { input, filters, metrics: ExecutionPlanMetricsSet::new(), seen }
+    }
+
+    /// The same node of a copy of the plan.
+    pub(crate) fn renewed(&self, fresh: &mut FreshFilters) -> KeyFilterExec {
+        let mut renewed = |filter: &Arc<KeyFilter>| {
+            let known = fresh.replacement(&filter.filter);
+            Arc::new(KeyFilter { filter: known, ..KeyFilter::clone(filter) })
+        };
+        let filters = self.filters.iter().map(&mut renewed).collect();
+        KeyFilterExec::new(Arc::clone(&self.input), filters)
     }
 }
 

@@ -26,7 +26,8 @@
 mod exec;
 pub(crate) mod offers;
 
-use self::exec::{KeyFilter, KeyFilterExec};
+use self::exec::KeyFilter;
+pub(crate) use self::exec::KeyFilterExec;
 use self::offers::{Offer, offered};
 use crate::planner::star::keys::{is_integer, is_key_type};
 use crate::planner::star::sideways;

@@ -10,7 +10,9 @@
 //! - Memory: a block per partition, and the pages in use of the row groups being read and loaded; the rows of the delta store, if the transaction has written some.
 
 use crate::error::{Error, external};
+use crate::planner::fresh_filters::FreshFilters;
 use crate::planner::running_query::RunningQuery;
+use crate::planner::scans::access::choice::ColumnChoice;
 use crate::planner::scans::access::dynamic::dynamic_filters;
 use crate::postgres::types::nullable;
 use datafusion::arrow::datatypes::SchemaRef;
@@ -18,7 +20,7 @@ use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::stats::Precision;
 use datafusion::common::tree_node::TreeNodeRecursion;
-use datafusion::common::{Result as DFResult, Statistics, assert_or_internal_err};
+use datafusion::common::{Result as DFResult, ScalarValue, Statistics, assert_or_internal_err, internal_err};
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_expr::{EquivalenceProperties, PhysicalExpr};
@@ -40,7 +42,7 @@ use entresol_tables::{
     BlockReader, Column, ColumnCondition, ColumnEstimates, ColumnFilter, ColumnMorsel, ColumnScan, DataType,
     DeltaReader, ElfCaching, ElfDefinition, IteratorChoice, Table, TableLayout, Value,
 };
-use entresol_transactions::Transaction;
+use entresol_transactions::{Timestamp, Transaction};
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -78,7 +80,12 @@ pub(crate) struct EntresolColumnScan {
     limit: Option<usize>,
     /// Reason to read a clustered table block by block.
     iterator: Option<IteratorChoice>,
-    transaction: Arc<Transaction>,
+    /// Choice of the conditions, if the scan may be bound to other values.
+    choice: Option<Arc<ColumnChoice>>,
+    /// None in the template of a generic plan, which is bound to one before it is run.
+    transaction: Option<Arc<Transaction>>,
+    /// Rows that it returned as estimated when its template was made.
+    planned_rows: usize,
     schema: SchemaRef,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
@@ -114,7 +121,9 @@ impl EntresolColumnScan {
             partitions: 1,
             limit,
             iterator: None,
-            transaction,
+            choice: None,
+            transaction: Some(transaction),
+            planned_rows: 0,
             properties: properties(&schema, 1),
             schema,
             metrics: ExecutionPlanMetricsSet::new(),
@@ -140,9 +149,78 @@ impl EntresolColumnScan {
         self.recorded.as_ref()
     }
 
-    /// The same scan of a clustered table, with the reason to read it block by block.
-    pub(crate) fn chosen(self, iterator: Option<IteratorChoice>) -> EntresolColumnScan {
-        EntresolColumnScan { iterator, ..self }
+    /// The same scan, of a clustered table with the reason to read it block by block, and with the choice of its
+    /// conditions if it may be bound to other values.
+    pub(crate) fn chosen(
+        self,
+        iterator: Option<IteratorChoice>,
+        choice: Option<Arc<ColumnChoice>>,
+    ) -> EntresolColumnScan {
+        EntresolColumnScan { iterator, choice, ..self }
+    }
+
+    /// Returns true if [`EntresolColumnScan::rebound`] may bind it to other values.
+    pub(crate) fn is_rebindable(&self) -> bool {
+        self.choice.is_some()
+    }
+
+    /// The same scan of another transaction, with the conditions for these values of the parameters, in a copy of the
+    /// plan; `None` if what the plan relies on would not hold.
+    pub(crate) fn rebound(
+        &self,
+        transaction: &Arc<Transaction>,
+        values: &[ScalarValue],
+        fresh: &FreshFilters,
+    ) -> DFResult<Option<EntresolColumnScan>> {
+        let Some(choice) = &self.choice else { return Ok(None) };
+        let Some((filters, iterator)) = choice.again(&self.table, transaction, values)? else {
+            return Ok(None);
+        };
+        let held = self.dynamic.iter().filter_map(|filter| fresh.held(filter).transpose());
+        Ok(Some(EntresolColumnScan {
+            filters,
+            iterator,
+            dynamic: held.collect::<DFResult<_>>()?,
+            transaction: Some(Arc::clone(transaction)),
+            metrics: ExecutionPlanMetricsSet::new(),
+            begun: Arc::default(),
+            estimated: Arc::default(),
+            ..self.clone()
+        }))
+    }
+
+    /// The same scan without its transaction, whose snapshot it does not keep alive then.
+    pub(crate) fn unbound(&self) -> EntresolColumnScan {
+        let planned_rows = self.returned_rows();
+        let (begun, estimated) = (Arc::default(), Arc::default());
+        EntresolColumnScan { transaction: None, planned_rows, begun, estimated, ..self.clone() }
+    }
+
+    /// Time as of which it reads; `None` for now.
+    fn as_of(&self) -> Option<Timestamp> {
+        self.transaction.as_ref().and_then(|transaction| transaction.as_of())
+    }
+
+    /// Number of rows that it looks at, as far as is known without reading them.
+    pub(crate) fn estimated_rows(&self) -> usize {
+        usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX)
+    }
+
+    /// Estimated number of rows that it returns.
+    pub(crate) fn returned_rows(&self) -> usize {
+        let all = self.estimated_rows();
+        let share = match self.estimates() {
+            Some(estimates) => estimates.share,
+            None if self.filters.is_empty() => 1.0,
+            None => 1.0 / FILTER_SHARE,
+        };
+        let rows = if all == 0 { 0 } else { ((all as f64 * share) as usize).max(1) };
+        self.limit.map_or(rows, |limit| rows.min(limit))
+    }
+
+    /// Rows that it returned as estimated when its template was made.
+    pub(crate) fn planned_rows(&self) -> usize {
+        self.planned_rows
     }
 
     /// The same scan as a part of a query that may be cancelled.
@@ -151,21 +229,21 @@ impl EntresolColumnScan {
     }
 
     /// Row groups that the scan reads; the first partition that asks settles them.
-    fn begun(&self) -> entresol_tables::Result<&OpenScan> {
+    fn begun(&self, transaction: &Transaction) -> entresol_tables::Result<&OpenScan> {
         if let Some(begun) = self.begun.get() {
             return Ok(begun);
         }
         let (projection, schema) = (self.projection.clone(), Arc::clone(&self.schema));
         let mut filters = self.filters.clone();
         filters.extend(dynamic_filters(&self.dynamic, &self.projection));
-        let scan = self.table.column_scan(&self.transaction, projection, schema, filters)?;
+        let scan = self.table.column_scan(transaction, projection, schema, filters)?;
         let scan =
             scan.ok_or_else(|| entresol_tables::Error::TableChanged { table: self.table.name().to_owned() })?;
         let morsels = scan.morsels();
         let mut delta = None;
-        if self.transaction.written_states().contains(&self.table.state().id()) {
+        if transaction.written_states().contains(&self.table.state().id()) {
             let (mut reader, mut batches) = (scan.delta(), Vec::new());
-            while let Some(batch) = reader.next(&self.transaction)? {
+            while let Some(batch) = reader.next(transaction)? {
                 batches.push(batch);
             }
             delta = Some(batches);
@@ -179,13 +257,13 @@ impl EntresolColumnScan {
 
 impl EntresolColumnScan {
     /// Lets other threads load the row groups after that of a block, where there is a runtime that has such.
-    fn load_ahead(&self, scan: &ColumnScan, morsel: ColumnMorsel) {
+    fn load_ahead(&self, transaction: &Arc<Transaction>, scan: &ColumnScan, morsel: ColumnMorsel) {
         if self.limit.is_some() {
             return;
         }
         let Ok(runtime) = Handle::try_current() else { return };
         for group in scan.groups_ahead(morsel) {
-            let (begun, transaction) = (Arc::clone(&self.begun), Arc::clone(&self.transaction));
+            let (begun, transaction) = (Arc::clone(&self.begun), Arc::clone(transaction));
             runtime.spawn_blocking(move || {
                 // The reader that needs the pages meets what fails here.
                 let _ = begun.get().map(|begun| begun.scan.load_ahead(&transaction, group));
@@ -196,7 +274,8 @@ impl EntresolColumnScan {
     /// Estimates of the rows, made once for a plan; none if they cannot be made: reading will say why.
     fn estimates(&self) -> Option<&ColumnEstimates> {
         let estimated = self.estimated.get_or_init(|| {
-            let estimates = self.table.column_estimates(&self.transaction, &self.filters, &self.projection);
+            let transaction = self.transaction.as_ref()?;
+            let estimates = self.table.column_estimates(transaction, &self.filters, &self.projection);
             estimates.ok().flatten()
         });
         estimated.as_ref()
@@ -204,7 +283,7 @@ impl EntresolColumnScan {
 
     /// Names of the Elf indexes that the scan may search; none if there are none.
     fn elves(&self) -> Option<String> {
-        let elves = self.table.elves_for(&self.transaction, &self.filters);
+        let elves = self.table.elves_for(self.transaction.as_ref()?, &self.filters);
         let shown = |elf: &ElfDefinition| match elf.caching {
             ElfCaching::Whole => elf.name.clone(),
             ElfCaching::Lists { policy, .. } => format!("{} (lists by {policy})", elf.name),
@@ -288,7 +367,7 @@ impl DisplayAs for EntresolColumnScan {
                 if self.partitions > 1 {
                     write!(f, ", partitions={}", self.partitions)?;
                 }
-                self.transaction.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
+                self.as_of().map_or(Ok(()), |at| write!(f, ", as_of={at}"))?;
                 self.limit.map_or(Ok(()), |limit| write!(f, ", limit={limit}"))
             }
             DisplayFormatType::TreeRender => {
@@ -364,11 +443,15 @@ impl ExecutionPlan for EntresolColumnScan {
             partition < partitions,
             "EntresolColumnScan has {partitions} partitions, no {partition}"
         );
+        let Some(transaction) = &self.transaction else {
+            return internal_err!("a scan of {} is bound to no transaction", self.table.name());
+        };
         if let Some(recorded) = self.recorded.as_ref().filter(|_| partition == 0) {
             recorded.begin();
         }
         let reader = Reader {
             scan: self.clone(),
+            transaction: Arc::clone(transaction),
             next_morsel: partition,
             blocks: None,
             gathered_blocks: 0,
@@ -405,11 +488,8 @@ impl ExecutionPlan for EntresolColumnScan {
         _args: &StatisticsArgs,
     ) -> DFResult<Arc<Statistics>> {
         let mut statistics = Statistics::new_unknown(&self.schema);
-        let all = usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX);
-        let share = if self.filters.is_empty() { 1.0 } else { 1.0 / FILTER_SHARE };
-        let mut rows = all as f64 * share;
         if let Some(estimates) = self.estimates() {
-            rows = all as f64 * estimates.share;
+            let rows = self.estimated_rows() as f64 * estimates.share;
             let analyzed = self.table.analyzed();
             let analyzed = |at: usize| {
                 let column = analyzed.as_ref()?.column(self.table.schema(), self.projection[at])?;
@@ -422,8 +502,7 @@ impl ExecutionPlan for EntresolColumnScan {
                 column.distinct_count = distinct.map_or(Precision::Absent, Precision::Inexact);
             }
         }
-        let rows = if all == 0 { 0 } else { (rows as usize).max(1) };
-        statistics.num_rows = Precision::Inexact(self.limit.map_or(rows, |limit| rows.min(limit)));
+        statistics.num_rows = Precision::Inexact(self.returned_rows());
         Ok(Arc::new(statistics))
     }
 
@@ -457,6 +536,7 @@ impl ExecutionPlan for EntresolColumnScan {
 /// Reader of one batch after another.
 struct Reader {
     scan: EntresolColumnScan,
+    transaction: Arc<Transaction>,
     next_morsel: usize,
     /// Reader of the blocks, once there is one.
     blocks: Option<BlockReader>,
@@ -516,14 +596,14 @@ impl PageCounts {
 impl Reader {
     /// Reads the next block, or part of the delta store; the inner none if there is no batch yet, the outer at the end.
     fn step(&mut self) -> entresol_tables::Result<Option<Option<RecordBatch>>> {
-        let begun = self.scan.begun()?;
-        let transaction = &self.scan.transaction;
+        let transaction = &self.transaction;
+        let begun = self.scan.begun(transaction)?;
         let enough = (self.batch_rows / 2).min(self.rows_left);
         if let Some(morsel) = begun.morsels.get(self.next_morsel) {
             self.next_morsel += self.scan.partitions;
             let blocks = self.blocks.get_or_insert_with(|| begun.scan.reader());
             let rows = begun.scan.append(transaction, *morsel, blocks)?;
-            self.scan.load_ahead(&begun.scan, *morsel);
+            self.scan.load_ahead(transaction, &begun.scan, *morsel);
             let counter = if rows > 0 { &self.blocks_read } else { &self.blocks_skipped };
             counter.add(1);
             if let Some([searches, rows]) = &self.elf {
@@ -589,7 +669,7 @@ impl Drop for Reader {
         let elapsed = Duration::from_nanos(self.metrics.elapsed_compute().value() as u64);
         recorded.end(self.metrics.output_rows().value() as u64, elapsed);
         if self.elf.as_ref().is_some_and(|[searches, _]| searches.value() > 0) {
-            let elves = self.scan.table.elves_for(&self.scan.transaction, &self.scan.filters);
+            let elves = self.scan.table.elves_for(&self.transaction, &self.scan.filters);
             elves.iter().for_each(|elf| recorded.workload().note_index(&elf.name));
         }
     }

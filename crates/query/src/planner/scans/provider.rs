@@ -5,11 +5,10 @@
 //!   ([`crate::planner::scans::access`]); what the access does exactly is not filtered again.
 //! - The hidden key is not a column, except in providers made for UPDATE and DELETE.
 
-use crate::error::{Error, external};
-use crate::planner::scans::access::choice::Choice;
+use crate::planner::scans::access::choice::{Choice, ColumnChoice, chosen_iterator, is_by_columns};
 use crate::planner::scans::access::columns::{ColumnAnalysis, column_filters};
 use crate::planner::scans::access::known::FilterColumns;
-use crate::planner::scans::access::{Access, Analysis, Coverage, choose};
+use crate::planner::scans::access::{Analysis, Coverage, choose};
 use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::scans::statistics::selectivity;
@@ -194,20 +193,6 @@ fn filtered(
     Ok(Arc::new(filter.build()?))
 }
 
-/// Returns true if a scan of these rows reads the table column by column.
-fn is_by_columns(table: &Table, access: &Access, transaction: &Transaction) -> DFResult<bool> {
-    match access {
-        Access::Point(_) | Access::Keys(_) => Ok(false),
-        Access::Index { name, within } if table.has_row_groups() => match table.index(name) {
-            Some(index) => {
-                table.finds_few(transaction, index, &within.index_bounds()).map(|few| !few).map_err(external)
-            }
-            None => Ok(true),
-        },
-        Access::Full | Access::Ranges(_) | Access::Index { .. } => Ok(table.has_row_groups()),
-    }
-}
-
 #[async_trait]
 impl TableProvider for EntresolTable {
     fn schema(&self) -> SchemaRef {
@@ -243,17 +228,19 @@ impl TableProvider for EntresolTable {
         };
         let Analysis { access, coverage } = analysis;
         let table = Arc::clone(&self.table);
-        let conditions = column_filters(table.schema(), filters);
+        let conditions = column_filters(table.schema(), known.iter().map(AsRef::as_ref));
         let recorded = self.recorded(&transaction, (filters, assumed.as_deref()), &projection)?;
-        let iterator = match &access {
-            Access::Ranges(_) => table
-                .choose_iterator(&transaction, &access.scan_ranges(), &conditions.filters)
-                .map_err(|error| external(Error::from(error)))?,
-            _ => None,
-        };
+        let iterator = chosen_iterator(&table, &transaction, &access, &conditions.filters)?;
         let is_by_places = iterator.is_some_and(|iterator| iterator.is_by_places());
         if is_by_columns(&table, &access, &transaction)? && !is_by_places {
             let ColumnAnalysis { filters: conditions, coverage } = conditions;
+            let choice = match &assumed {
+                Some(_) => {
+                    let columns = FilterColumns::new(&self.schema)?;
+                    Some(Arc::new(ColumnChoice::new(columns, filters, &coverage)))
+                }
+                None => None,
+            };
             let rest = filters.iter().zip(coverage).filter(|(_, coverage)| *coverage != Coverage::Exact);
             let scan = |projection: Vec<usize>, limit| -> DFResult<Arc<dyn ExecutionPlan>> {
                 let schema = Arc::new(self.schema.project(&projection)?);
@@ -266,7 +253,7 @@ impl TableProvider for EntresolTable {
                     limit,
                     transaction,
                 );
-                Ok(Arc::new(scan.chosen(iterator).recorded(recorded.clone())))
+                Ok(Arc::new(scan.chosen(iterator, choice.clone()).recorded(recorded.clone())))
             };
             return match conjunction(rest.map(|(filter, _)| filter.clone())) {
                 None => Ok(scan(projection, limit)?),

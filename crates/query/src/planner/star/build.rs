@@ -3,6 +3,7 @@
 use crate::planner::star::aggregate::AggregatePlan;
 use crate::planner::star::conditions::Conditions;
 use crate::planner::star::dimension::{Dimension, DimensionBatches, DimensionPlan, collect};
+use crate::planner::star::exec::KeyFilters;
 use crate::planner::star::gather::JoinedColumns;
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -30,8 +31,8 @@ pub(super) struct Dimensions {
 /// Reads and builds all dimensions, each in its own task.
 pub(super) async fn build(
     fact: &Arc<dyn ExecutionPlan>,
-    plans: &[Arc<DimensionPlan>],
-    inputs: &[Arc<dyn ExecutionPlan>],
+    (plans, inputs): (&[Arc<DimensionPlan>], &[Arc<dyn ExecutionPlan>]),
+    filters: &KeyFilters,
     (joined, conditions): (&JoinedColumns, &Conditions),
     aggregate: Option<&AggregatePlan>,
     context: &Arc<TaskContext>,
@@ -68,9 +69,9 @@ pub(super) async fn build(
     }
     let bytes: DFResult<usize> = all.iter().map(bytes).sum();
     reservation.try_resize(bytes?)?;
-    for (plan, dimension) in plans.iter().zip(&all) {
+    for ((plan, dimension), filter) in plans.iter().zip(&all).zip(filters) {
         MetricBuilder::new(metrics).counter(format!("{}_rows", plan.name), 0).add(dimension.rows);
-        if let Some(filter) = &plan.filter {
+        if let Some(filter) = filter {
             let data_type = fact.schema().field(plan.fact_key).data_type().clone();
             sideways::publish(filter, &dimension.keys, &data_type, &plan.name)?;
         }

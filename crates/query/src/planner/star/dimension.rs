@@ -19,7 +19,6 @@ use datafusion::execution::TaskContext;
 use datafusion::execution::memory_pool::MemoryReservation;
 use datafusion::logical_expr::EmitTo;
 use datafusion::physical_expr::PhysicalExpr;
-use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
 use datafusion::physical_plan::aggregates::group_values::new_group_values;
 use datafusion::physical_plan::aggregates::order::GroupOrdering;
 use datafusion::physical_plan::{ExecutionPlan, ExecutionPlanProperties};
@@ -40,8 +39,6 @@ pub(super) struct DimensionPlan {
     pub(super) columns: Vec<usize>,
     /// Group keys that are computed of this dimension alone.
     pub(super) groups: Vec<Arc<dyn PhysicalExpr>>,
-    /// Condition on the fact's key that a scan of the fact has taken.
-    pub(super) filter: Option<Arc<DynamicFilterPhysicalExpr>>,
 }
 
 /// Codes of the group keys of a dimension.

@@ -3,6 +3,7 @@
 //! Each partition of the fact is a partition of the output. The first one that is polled reads the dimensions;
 //! the fact is executed after that. Without an aggregation, joined rows come in the order of the fact.
 
+use crate::planner::fresh_filters::FreshFilters;
 use crate::planner::star::aggregate::{AggregatePlan, States};
 use crate::planner::star::build::{Dimensions, build};
 use crate::planner::star::conditions::Conditions;
@@ -18,7 +19,7 @@ use datafusion::common::{Result as DFResult, SharedResult, Statistics, assert_eq
 use datafusion::error::DataFusionError;
 use datafusion::execution::memory_pool::MemoryConsumer;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
-use datafusion::physical_expr::expressions::Column;
+use datafusion::physical_expr::expressions::{Column, DynamicFilterPhysicalExpr};
 use datafusion::physical_expr::{EquivalenceProperties, Partitioning, PhysicalExpr};
 use datafusion::physical_plan::execution_plan::{
     Boundedness, EmissionType, SchedulingType, apply_expression_roots,
@@ -58,19 +59,24 @@ pub(crate) struct StarJoinExec {
     aggregate: Option<Arc<AggregatePlan>>,
     /// The fact, and the dimensions behind it.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
+    filters: Arc<KeyFilters>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     built: Arc<OnceCell<SharedResult<Arc<Dimensions>>>>,
 }
 
+/// Conditions on the fact's keys that its scan has taken, one for each dimension.
+pub(super) type KeyFilters = [Option<Arc<DynamicFilterPhysicalExpr>>];
+
 type Batches = std::pin::Pin<Box<dyn Stream<Item = DFResult<RecordBatch>> + Send>>;
 
 impl StarJoinExec {
-    /// Star join of `inputs`: the fact, and the dimensions behind it.
+    /// Star join of `inputs`: the fact, whose scan has taken `filters`, and the dimensions behind it.
     pub(super) fn new(
         plan: Arc<StarPlan>,
         aggregate: Option<Arc<AggregatePlan>>,
         inputs: Vec<Arc<dyn ExecutionPlan>>,
+        filters: impl Into<Arc<KeyFilters>>,
     ) -> StarJoinExec {
         let (schema, emission) = match &aggregate {
             Some(aggregate) => (&aggregate.schema, EmissionType::Final),
@@ -87,9 +93,23 @@ impl StarJoinExec {
             plan,
             aggregate,
             inputs,
+            filters: filters.into(),
             metrics: ExecutionPlanMetricsSet::new(),
             built: Arc::default(),
         }
+    }
+
+    /// The same join of other inputs.
+    fn over(&self, inputs: Vec<Arc<dyn ExecutionPlan>>) -> StarJoinExec {
+        let (plan, aggregate) = (Arc::clone(&self.plan), self.aggregate.clone());
+        StarJoinExec::new(plan, aggregate, inputs, Arc::clone(&self.filters))
+    }
+
+    /// The same join of a copy of the plan.
+    pub(crate) fn renewed(&self, fresh: &mut FreshFilters) -> StarJoinExec {
+        let mut renewed = |filter: &Arc<DynamicFilterPhysicalExpr>| fresh.replacement(filter);
+        let filters = self.filters.iter().map(|filter| filter.as_ref().map(&mut renewed)).collect();
+        StarJoinExec { filters, ..self.over(self.inputs.clone()) }
     }
 
     /// Returns true if joined rows are aggregated here.
@@ -107,11 +127,8 @@ impl StarJoinExec {
     /// The same join of the same dimensions without the aggregation.
     fn without_aggregate(&self) -> StarJoinExec {
         let (metrics, built) = (self.metrics.clone(), Arc::clone(&self.built));
-        StarJoinExec {
-            metrics,
-            built,
-            ..StarJoinExec::new(Arc::clone(&self.plan), None, self.inputs.clone())
-        }
+        let (plan, filters) = (Arc::clone(&self.plan), Arc::clone(&self.filters));
+        StarJoinExec { metrics, built, ..StarJoinExec::new(plan, None, self.inputs.clone(), filters) }
     }
 
     async fn dimensions(&self, context: &Arc<TaskContext>) -> DFResult<Arc<Dimensions>> {
@@ -119,7 +136,8 @@ impl StarJoinExec {
         let (plan, aggregate) = (&self.plan, self.aggregate.as_deref());
         let built = self.built.get_or_init(|| async {
             let joined = (&plan.joined, &plan.conditions);
-            let built = build(fact, &plan.dimensions, dimensions, joined, aggregate, context, &self.metrics);
+            let read = (&plan.dimensions[..], dimensions);
+            let built = build(fact, read, &self.filters, joined, aggregate, context, &self.metrics);
             built.await.map(Arc::new).map_err(Arc::new)
         });
         built.await.clone().map_err(DataFusionError::Shared)
@@ -360,7 +378,7 @@ impl ExecutionPlan for StarJoinExec {
             self.inputs.len(),
             "StarJoinExec has another number of inputs"
         );
-        Ok(Arc::new(StarJoinExec::new(Arc::clone(&self.plan), self.aggregate.clone(), children)))
+        Ok(Arc::new(self.over(children)))
     }
 
     // Required by the trait, superseded by `replace_children`.
@@ -368,7 +386,7 @@ impl ExecutionPlan for StarJoinExec {
         self: Arc<Self>,
         children: Vec<Arc<dyn ExecutionPlan>>,
     ) -> DFResult<Arc<dyn ExecutionPlan>> {
-        Ok(Arc::new(StarJoinExec::new(Arc::clone(&self.plan), self.aggregate.clone(), children)))
+        Ok(Arc::new(self.over(children)))
     }
 
     fn execute(&self, partition: usize, context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {

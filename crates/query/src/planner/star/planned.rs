@@ -81,17 +81,17 @@ impl Star {
         let (fact, filters) = self.with_filters(config)?;
         let mut inputs = vec![fact];
         let mut dimensions = Vec::new();
-        let arms = self.arms.into_iter().zip(needed.columns).zip(needed.groups).zip(filters);
-        for (((arm, columns), groups), filter) in arms {
+        let arms = self.arms.into_iter().zip(needed.columns).zip(needed.groups);
+        for ((arm, columns), groups) in arms {
             let [fact_key, key] = arm.keys;
             // Groups of a plan that is not aggregated here are none of its concern.
             let groups = if aggregate.is_some() { groups } else { Vec::new() };
             let (name, exists) = (arm.name, arm.exists);
-            dimensions.push(Arc::new(DimensionPlan { name, fact_key, key, exists, columns, groups, filter }));
+            dimensions.push(Arc::new(DimensionPlan { name, fact_key, key, exists, columns, groups }));
             inputs.push(arm.input);
         }
         let plan = Arc::new(StarPlan { fact: self.name, dimensions, joined, outputs, conditions, schema });
-        Ok(Arc::new(StarJoinExec::new(plan, aggregate, inputs)))
+        Ok(Arc::new(StarJoinExec::new(plan, aggregate, inputs, filters)))
     }
 
     /// The fact, and the filter that its scan has taken for each dimension.

@@ -2,8 +2,8 @@
 //! DataFusion computes those of a statement that has the values as literals.
 
 use crate::planner::parameters::index_of;
-use crate::planner::run_values::ParameterFunction;
 use crate::postgres::overflow::with_checked_constants;
+use crate::session::run_values::ParameterFunction;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, DFSchema, Result as DFResult, ScalarValue};

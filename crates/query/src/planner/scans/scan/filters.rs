@@ -5,6 +5,7 @@
 //!   over the scan that it was taken from. So it fails for the same rows.
 //! - NULL does not let a row pass.
 
+use crate::planner::fresh_filters::FreshFilters;
 use crate::postgres::plan_expressions::Change;
 use datafusion::arrow::array::{Array, ArrayRef, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::buffer::BooleanBuffer;
@@ -58,6 +59,12 @@ impl ScanFilter {
     pub(super) fn changed(&self, change: Change<'_>) -> DFResult<Transformed<ScanFilter>> {
         let condition = change(Arc::clone(&self.condition), &self.schema)?;
         condition.map_data(|condition| Ok(ScanFilter { condition, ..self.clone() }))
+    }
+
+    /// The dynamic filter of a copy of the plan; `None` if the copy has none.
+    pub(super) fn renewed(&self, fresh: &FreshFilters) -> DFResult<Option<ScanFilter>> {
+        let held = fresh.held(&self.condition)?;
+        Ok(held.map(|condition| ScanFilter { condition, ..self.clone() }))
     }
 
     /// Condition on rows of the columns.

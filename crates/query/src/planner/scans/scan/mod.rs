@@ -16,6 +16,7 @@ mod filters;
 mod reader;
 
 use crate::error::external;
+use crate::planner::fresh_filters::FreshFilters;
 use crate::planner::running_query::RunningQuery;
 use crate::planner::scans::access::Access;
 use crate::planner::scans::access::choice::Choice;
@@ -171,15 +172,16 @@ impl EntresolScan {
 
     /// Returns true if [`EntresolScan::rebound`] may bind it to other values.
     pub(crate) fn is_rebindable(&self) -> bool {
-        self.choice.is_some() && self.parts.is_none()
+        self.choice.is_some()
     }
 
-    /// The same scan of another transaction, with the access for these values of the parameters; `None` if what
-    /// the plan relies on would not hold.
+    /// The same scan of another transaction, with the access for these values of the parameters, in a copy of the
+    /// plan; `None` if what the plan relies on would not hold. It may have another number of partitions.
     pub(crate) fn rebound(
         &self,
         transaction: &Arc<Transaction>,
         values: &[ScalarValue],
+        fresh: &FreshFilters,
     ) -> DFResult<Option<EntresolScan>> {
         let Some(choice) = &self.choice else { return Ok(None) };
         let Some(chosen) = choice.again(&self.table, transaction, values)? else { return Ok(None) };
@@ -190,13 +192,24 @@ impl EntresolScan {
         {
             return Ok(None);
         }
-        Ok(Some(EntresolScan {
+        let mut parts = None;
+        if let Some(planned) = &self.parts {
+            let divided = self.table.split(&access.scan_ranges(), planned.len()).map_err(external)?;
+            parts = divided.map(Arc::from);
+        }
+        let held = self.dynamic.iter().filter_map(|filter| filter.renewed(fresh).transpose());
+        let is_divided_so = parts.as_ref().map(|parts: &Arc<[_]>| parts.len())
+            == self.parts.as_ref().map(|parts| parts.len());
+        let bound = EntresolScan {
             access_rows: estimated_rows(&self.table, &access),
             access,
+            parts,
+            dynamic: held.collect::<DFResult<_>>()?,
             transaction: Some(Arc::clone(transaction)),
             metrics: ExecutionPlanMetricsSet::new(),
             ..self.clone()
-        }))
+        };
+        Ok(Some(if is_divided_so { bound } else { bound.renewed() }))
     }
 
     /// The same scan without its transaction, whose snapshot it does not keep alive then.
