@@ -116,9 +116,8 @@ pub(crate) async fn query(session: &SessionCore, statement: DFStatement) -> Resu
         return Ok(explained(session, explain.clone()).await?.stream());
     }
     let state = session.context.state();
-    let optimised = match Box::pin(optimised(session, &state, statement)).await? {
-        Optimised::New(plan) => plan,
-        Optimised::Repeated(query) => {
+    let optimised = match Box::pin(repeated(session, &statement)).await? {
+        Some(query) => {
             let transaction = session.current.get(&session.catalog)?;
             let started = generic::start(&query.templates, session, &transaction, &query.plan, &[]);
             if let Some(rows) = Box::pin(started).await? {
@@ -126,48 +125,50 @@ pub(crate) async fn query(session: &SessionCore, statement: DFStatement) -> Resu
             }
             query.plan.clone()
         }
+        None => {
+            let mut statement = statement;
+            relation_aliases::rename(&session.catalog, &mut statement);
+            state.optimize(&Box::pin(statement_plan(session, &state, statement)).await?)?
+        }
     };
     let physical = state.query_planner().create_physical_plan(&optimised, &state).await?;
     Ok(Outcome::Rows(execute_stream(physical, state.task_ctx())?))
 }
 
-/// Optimised plan of a query.
-enum Optimised {
-    New(LogicalPlan),
-    /// Plan of a query that came before.
-    Repeated(Arc<RepeatedQuery>),
-}
-
-/// Optimised plan of a query, that of an earlier run if the session has one.
-async fn optimised(
+/// Plans of a query that came before in the session; made now if it has none yet. `None` for one that comes for the
+/// first time, or whose plan cannot be used again.
+pub(crate) async fn repeated(
     session: &SessionCore,
-    state: &SessionState,
-    mut statement: DFStatement,
-) -> Result<Optimised> {
-    let scope = session.plan_scope();
+    statement: &DFStatement,
+) -> Result<Option<Arc<RepeatedQuery>>> {
     // Tables have other columns as of a point in time, and DESCRIBE has those of sources in its plan.
-    let is_new = session.current.is_past() || describe::is_description(&statement);
-    let found = if is_new { PlanLookup::New } else { session.plans.find(&statement, &scope) };
-    let is_repeated = match found {
-        PlanLookup::Plan(query) => return Ok(Optimised::Repeated(query)),
-        PlanLookup::Repeated => true,
-        PlanLookup::New => false,
-    };
-    let repeated = is_repeated.then(|| statement.clone());
-    relation_aliases::rename(&session.catalog, &mut statement);
-    let plan = statement_plan(session, state, statement).await?;
-    // Computed limits and points in time are no part of the plan any more.
-    let is_reusable = |statement: &DFStatement| {
-        !time_travel::has_as_of(statement) && !limits::has_computed_limit(statement)
-    };
-    let is_generic = matches!(cacheability(&plan)?, Cacheability::Generic);
-    let optimised = state.optimize(&plan)?;
-    if let Some(statement) = repeated.filter(|statement| is_generic && is_reusable(statement))
-        && let Ok(memory) = reserved(session, &statement)
-    {
-        return Ok(Optimised::Repeated(session.plans.add(statement, scope, optimised, memory)));
+    if session.current.is_past() || describe::is_description(statement) {
+        return Ok(None);
     }
-    Ok(Optimised::New(optimised))
+    let scope = session.plan_scope();
+    match session.plans.find(statement, &scope) {
+        PlanLookup::Plan(query) => return Ok(Some(query)),
+        PlanLookup::Repeated => {}
+        PlanLookup::New => return Ok(None),
+    }
+    // Computed limits and points in time are no part of the plan any more.
+    if time_travel::has_as_of(statement) || limits::has_computed_limit(statement) {
+        session.plans.refuse(statement);
+        return Ok(None);
+    }
+    let state = session.context.state();
+    let mut renamed = statement.clone();
+    relation_aliases::rename(&session.catalog, &mut renamed);
+    let plan = statement_plan(session, &state, renamed).await?;
+    let (true, Ok(memory)) =
+        (matches!(cacheability(&plan)?, Cacheability::Generic), reserved(session, statement))
+    else {
+        session.plans.refuse(statement);
+        return Ok(None);
+    };
+    let columns = columns_of(statement, &plan);
+    let optimised = state.optimize(&plan)?;
+    Ok(Some(session.plans.add(statement.clone(), scope, (optimised, columns), memory)))
 }
 
 /// Memory of the cached plan of a statement.

@@ -15,6 +15,7 @@
 
 use crate::postgres::settings::Settings;
 use crate::session::templates::Templates;
+use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DFStatement;
 use entresol_memory::budget::MemoryReservation;
@@ -60,7 +61,7 @@ pub(crate) enum PlanLookup {
     Plan(Arc<RepeatedQuery>),
     /// None, but the statement came before.
     Repeated,
-    /// None; the statement comes for the first time.
+    /// None: the statement comes for the first time, or was refused.
     New,
 }
 
@@ -68,6 +69,8 @@ pub(crate) enum PlanLookup {
 pub(crate) struct RepeatedQuery {
     /// Its optimised plan.
     pub(crate) plan: LogicalPlan,
+    /// Columns of its result.
+    pub(crate) columns: SchemaRef,
     pub(crate) templates: Arc<Templates>,
 }
 
@@ -79,8 +82,8 @@ pub(crate) struct PlanCache(Mutex<Plans>);
 struct Plans {
     /// The most recently used one last.
     cached: VecDeque<CachedPlan>,
-    /// Hashes of statements that came once.
-    seen: VecDeque<u64>,
+    /// Hashes of statements that came once, and whether they are refused.
+    seen: VecDeque<(u64, bool)>,
     /// Number of plans that were found.
     reuses: u64,
 }
@@ -113,14 +116,25 @@ impl PlanCache {
             plans.reuses += 1;
             return PlanLookup::Plan(query);
         }
-        if plans.seen.contains(&hash) {
-            return PlanLookup::Repeated;
+        if let Some((_, is_refused)) = plans.seen.iter().find(|(seen, _)| *seen == hash) {
+            return if *is_refused { PlanLookup::New } else { PlanLookup::Repeated };
         }
         if plans.seen.len() == SEEN_MAX {
             plans.seen.pop_front();
         }
-        plans.seen.push_back(hash);
+        plans.seen.push_back((hash, false));
         PlanLookup::New
+    }
+
+    /// Answers from now on that a statement is new: its plan cannot be used again.
+    pub(crate) fn refuse(&self, statement: &DFStatement) {
+        let Some(hash) = hash(statement) else { return };
+        let mut plans = self.0.lock();
+        plans
+            .seen
+            .iter_mut()
+            .filter(|(seen, _)| *seen == hash)
+            .for_each(|(_, is_refused)| *is_refused = true);
     }
 
     /// Adds the optimised plan of a statement, made in a scope.
@@ -128,10 +142,10 @@ impl PlanCache {
         &self,
         statement: DFStatement,
         scope: PlanScope,
-        plan: LogicalPlan,
+        (plan, columns): (LogicalPlan, SchemaRef),
         memory: Option<MemoryReservation>,
     ) -> Arc<RepeatedQuery> {
-        let query = Arc::new(RepeatedQuery { plan, templates: Arc::new(Templates::of_optimised()) });
+        let query = Arc::new(RepeatedQuery { plan, columns, templates: Arc::new(Templates::of_optimised()) });
         let mut plans = self.0.lock();
         if plans.cached.len() == PLANS_MAX {
             plans.cached.pop_front();

@@ -64,6 +64,8 @@ pub(crate) struct Templates {
 struct State {
     narrow: Slot,
     wide: Slot,
+    /// True once the query has been run.
+    has_run: bool,
     /// Width of the last run.
     last: Width,
     /// Number of runs that planned nothing.
@@ -98,6 +100,11 @@ impl Templates {
     /// Returns true if the query's plan is an optimised one.
     pub(crate) fn is_optimised(&self) -> bool {
         self.is_optimised
+    }
+
+    /// Returns true for the first run of a query, which may be the only one: templates are not worth making then.
+    pub(crate) fn begins(&self) -> bool {
+        !std::mem::replace(&mut self.state.lock().has_run, true) && !self.is_optimised
     }
 
     /// Width of the last run.

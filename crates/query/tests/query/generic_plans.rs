@@ -163,6 +163,7 @@ async fn a_run_beside_an_open_one_has_its_own_values() {
     let sql = "SELECT id + $1 FROM a WHERE id >= $2 ORDER BY id";
     let statement = session.prepare(sql, &[]).await.unwrap();
     let values = |plus: i32, from: i32| [ScalarValue::from(plus), ScalarValue::from(from)];
+    assert_eq!(rows_of(&mut session, &statement, &values(1, 35)).await, ["36"]);
     run(&mut session, "BEGIN").await;
     let Outcome::Rows(open) = session.run_prepared(&statement, &values(100, 34)).await.unwrap() else {
         panic!("rows");
@@ -180,7 +181,9 @@ async fn a_template_holds_no_snapshot() {
     tables(&mut session).await;
     let statement = session.prepare("SELECT count(*) FROM a WHERE id > $1", &[]).await.unwrap();
     let all = [ScalarValue::from(0)];
-    assert_eq!(rows_of(&mut session, &statement, &all).await, ["35"]);
+    for _ in 0..2 {
+        assert_eq!(rows_of(&mut session, &statement, &all).await, ["35"]);
+    }
     run(&mut session, "DELETE FROM a WHERE id > 5").await;
     // The deleted rows are reclaimed, which a snapshot of the time before would prevent.
     run(&mut session, "VACUUM a").await;
@@ -349,6 +352,13 @@ async fn a_text_that_comes_again_is_planned_once() {
                 assert_eq!(*first.get_or_insert_with(|| found.clone()), found, "{text}");
             }
             assert!(session.template_reuses() >= before + 3, "{layout}: {text} was planned in each run");
+            // A client that prepares it again, as the server does with each text, has its plan, too.
+            let again = session.prepare(text, &[]).await.unwrap();
+            assert_eq!(Some(rows_of(&mut session, &again, &[]).await), first, "{text}");
+            assert!(
+                session.template_reuses() >= before + 4,
+                "{layout}: {text} was planned for another handle"
+            );
         }
         // What the last runs have learned is not true any more.
         run(&mut session, "DELETE FROM fact WHERE v > 50").await;
@@ -455,7 +465,7 @@ async fn ends_of_ranges_are_computed_in_each_run() {
     let from = |statement: &PreparedStatement, from: i64| {
         [ScalarValue::from(from).cast_to(&statement.parameters()[0]).unwrap()]
     };
-    for at in [10, 20, 59_995] {
+    for at in [10, 20, 30, 59_995] {
         let expected = if at == 59_995 { "6 35" } else { "10 45" };
         assert_eq!(rows_of(&mut session, &statement, &from(&statement, at)).await, [expected]);
     }

@@ -52,7 +52,7 @@ use crate::planner::time_travel;
 use crate::postgres::number_types;
 use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
-use crate::session::plan_cache::PlanningVersion;
+use crate::session::plan_cache::{PlanningVersion, RepeatedQuery};
 use crate::session::result::FastPathResult;
 use crate::session::templates::Templates;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
@@ -156,6 +156,18 @@ struct PreparedParts {
     work: Execution,
     parameters: Vec<ArrowType>,
     columns: Option<SchemaRef>,
+}
+
+impl PreparedParts {
+    /// Parts of a query that the session has run before.
+    fn repeated(query: &RepeatedQuery) -> PreparedParts {
+        let (plan, generic) = (query.plan.clone(), Some(Arc::clone(&query.templates)));
+        PreparedParts {
+            work: Execution::Query(PlannedQuery { plan, generic }),
+            parameters: Vec::new(),
+            columns: Some(Arc::clone(&query.columns)),
+        }
+    }
 }
 
 /// Parts of an INSERT that are known without planning.
@@ -385,6 +397,11 @@ impl Session {
             Command::Query(statement) => {
                 let mut present =
                     dml_statements::planned_statement(&self.core, (**statement).clone()).await?;
+                if count == 0
+                    && let Some(query) = Box::pin(query::repeated(&self.core, &present)).await?
+                {
+                    return Ok(PreparedParts::repeated(&query));
+                }
                 let is_computed = time_travel::has_as_of(&present) || limits::has_computed_limit(&present);
                 time_travel::without(&mut present);
                 limits::without(&mut present);

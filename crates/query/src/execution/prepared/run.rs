@@ -220,7 +220,8 @@ impl Session {
             [] => plan.clone(),
             values => parameters::with_values(plan.clone(), values)?,
         };
-        let plan = state.optimize(&plan)?;
+        let is_optimised = generic.as_ref().is_some_and(|templates| templates.is_optimised());
+        let plan = if is_optimised { plan } else { state.optimize(&plan)? };
         let physical = state.query_planner().create_physical_plan(&plan, &state).await?;
         Ok(execute_stream(physical, state.task_ctx())?)
     }

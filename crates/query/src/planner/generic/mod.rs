@@ -89,6 +89,9 @@ pub(crate) async fn start(
     plan: &LogicalPlan,
     values: &[ScalarValue],
 ) -> Result<Option<SendableRecordBatchStream>> {
+    if templates.begins() {
+        return Ok(None);
+    }
     let run = GenericRun { templates, session, transaction, plan, values };
     let last = templates.last_width();
     for width in [last, last.other()] {
