@@ -72,6 +72,8 @@ class PlainScan:
     """Scan of plain columns in memory, each of the smallest integers that hold it: the comparisons are vector
     instructions, and nothing is skipped. One thread."""
 
+    needs = ("numpy", "pyarrow")
+
     def __init__(self, race, directory, threads):
         self.race, self.directory, self.columns = race, directory, {}
 
@@ -133,6 +135,8 @@ def smallest(values):
 
 class RocksDb:
     """RocksDB: the uniform tuples by their key; it answers points alone."""
+
+    needs = ("rocksdict", "pyarrow")
 
     def __init__(self, race, directory, threads):
         import rocksdict

@@ -10,6 +10,9 @@ import subprocess
 class DuckDb:
     """DuckDB on a database file."""
 
+    # Modules of Python without which a database is left out of a race.
+    needs = ("duckdb",)
+
     def __init__(self, race, directory, threads):
         import duckdb
 
@@ -33,8 +36,54 @@ class DuckDb:
         self.connection.close()
 
 
+def write_parquet(race, directory, files):
+    """Writes the tables to Parquet files without compression, by DuckDB."""
+    duckdb = DuckDb(race, directory, 1)
+    duckdb.load(files)
+    for table in race.tables:
+        path = directory / f"{table}.parquet"
+        duckdb.connection.execute(f"COPY \"{table}\" TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
+    duckdb.close()
+    duckdb.path.unlink()
+
+
+def parquet_bytes(directory):
+    return sum(path.stat().st_size for path in directory.glob("*.parquet"))
+
+
+class DuckDbParquet:
+    """DuckDB on Parquet files without compression."""
+
+    needs = ("duckdb",)
+
+    def __init__(self, race, directory, threads):
+        import duckdb
+
+        self.race, self.directory = race, directory
+        self.connection = duckdb.connect(config={"threads": threads})
+        for table in race.tables:
+            path = directory / f"{table}.parquet"
+            if path.exists():
+                self.connection.execute(f"CREATE VIEW \"{table}\" AS SELECT * FROM read_parquet('{path}')")
+
+    def load(self, files):
+        write_parquet(self.race, self.directory, files)
+
+    def bytes(self):
+        return parquet_bytes(self.directory)
+
+    def rows(self, sql):
+        result = self.connection.execute(sql)
+        return [column[0] for column in result.description], result.fetchall()
+
+    def close(self):
+        self.connection.close()
+
+
 class DataFusion:
     """DataFusion on Parquet files without compression, as DuckDB writes them."""
+
+    needs = ("datafusion", "duckdb")
 
     def __init__(self, race, directory, threads):
         import datafusion
@@ -48,16 +97,10 @@ class DataFusion:
                 self.context.register_parquet(table, str(path))
 
     def load(self, files):
-        duckdb = DuckDb(self.race, self.directory, 1)
-        duckdb.load(files)
-        for table in self.race.tables:
-            path = self.directory / f"{table}.parquet"
-            duckdb.connection.execute(f"COPY \"{table}\" TO '{path}' (FORMAT parquet, COMPRESSION uncompressed)")
-        duckdb.close()
-        duckdb.path.unlink()
+        write_parquet(self.race, self.directory, files)
 
     def bytes(self):
-        return sum(path.stat().st_size for path in self.directory.glob("*.parquet"))
+        return parquet_bytes(self.directory)
 
     def rows(self, sql):
         frame = self.context.sql(sql)
@@ -71,6 +114,7 @@ class DataFusion:
 class ClickHouse:
     """ClickHouse within the process (chdb), on tables of MergeTree."""
 
+    needs = ("chdb",)
     # As SQL has it: the sum of no rows is NULL.
     settings = "aggregate_functions_null_for_empty = 1"
 
@@ -88,7 +132,8 @@ class ClickHouse:
             # MergeTree has a primary key by its order, and no constraint of that name.
             keys = [line for line in lines if "PRIMARY KEY" in line]
             columns = "\n".join(line for line in lines if line not in keys).rstrip(" )\n,")
-            order = keys[0].split("PRIMARY KEY")[1].strip(" ,") if keys else "tuple()"
+            table = columns.split("CREATE TABLE ")[1].split()[0]
+            order = keys[0].split("PRIMARY KEY")[1].strip(" ,") if keys else self.race.order_of(table) or "tuple()"
             self.session.query(f"{columns}) ENGINE = MergeTree ORDER BY {order}")
         for table in self.race.tables:
             described = json.loads(self.session.query(f"DESCRIBE TABLE `{table}`", "JSONCompact").bytes())["data"]

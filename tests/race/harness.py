@@ -8,7 +8,8 @@ figure misses what is asked of it.
 `processor` is the processor time of all threads for all queries once, hot: that of a round, without that of a process
 which runs each query only once, divided by the repeats. On a machine with other work it says more than the times do.
 
-DIR/race.json, race.md and race.svg have the times; files and databases are left for the next run.
+A peer that is not installed is left out, with the reason. DIR/race.json, race.md and race.svg have the times; files and
+databases are left for the next run.
 """
 
 import argparse
@@ -19,14 +20,10 @@ import subprocess
 import sys
 import time
 
+import asked
 import compare
 import databases
 import report
-
-
-# Verdict on a figure that misses what is asked of it.
-MISSED = "MISSED"
-
 
 def run(*command):
     """Runs a program, which has to succeed; returns its output."""
@@ -45,12 +42,33 @@ class Race:
     """
 
     beside = "duckdb"
+    # Name of the files with the times.
+    stem = "race"
     # Databases that answer a part of the queries alone: they are in no sum.
     partial = ()
     peers = {"duckdb": databases.DuckDb, "datafusion": databases.DataFusion}
 
     def __init__(self, arguments):
         self.arguments, self.entresol = arguments, arguments.entresol
+
+    @staticmethod
+    def add_options(parser):
+        """Adds options of its own, which `own_options` gives to its processes."""
+
+    def own_options(self):
+        return []
+
+    def prepared(self, files):
+        """Directory of the files that databases are loaded from."""
+        return files
+
+    def directory(self, database):
+        """Directory of a database."""
+        return self.arguments.dir / database
+
+    def order_of(self, table):
+        """Column by which a table without a key is sorted; none if it comes in any order."""
+        return None
 
     def queries_of(self, database):
         """Queries that a database answers."""
@@ -62,7 +80,7 @@ class Race:
 
     def load(self, database):
         """Loads a database; returns seconds and bytes."""
-        databases.begin_anew(self.arguments.dir / database)
+        databases.begin_anew(self.directory(database))
         return json.loads(self.call(database, "--load"))
 
     def round(self, database, repeat):
@@ -74,7 +92,7 @@ class Race:
         return run(
             sys.executable, sys.argv[0], "--entresol", arguments.entresol, "--dir", arguments.dir, "--sf", arguments.sf,
             "--files", arguments.files, "--threads", arguments.threads, "--queries", ",".join(arguments.queries),
-            "--database", database, *more,
+            "--database", database, *self.own_options(), *more,
         )
 
 
@@ -82,7 +100,7 @@ def within(race):
     """Loads a database, or runs the queries on it, as a process of its own; prints what `Race` reads, as JSON."""
     arguments = race.arguments
     make = {**race.ours, **race.peers}[arguments.database]
-    database = make(race, arguments.dir / arguments.database, arguments.threads)
+    database = make(race, race.directory(arguments.database), arguments.threads)
     begin = time.perf_counter()
     try:
         if arguments.load:
@@ -121,11 +139,19 @@ def round_of(race, database, repeat):
     return said, processor_seconds() - before
 
 
+def absence(race, database):
+    """Says why a peer cannot run; none if it can."""
+    make = race.peers.get(database)
+    needs = getattr(getattr(make, "func", make), "needs", ())
+    done = subprocess.run([sys.executable, "-c", "".join(f"import {name}\n" for name in needs)], capture_output=True, text=True)
+    return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else None
+
+
 def load(race):
     """Loads all databases that are not there; returns seconds and bytes of those that were loaded."""
     loaded = {}
     for database in race.arguments.databases:
-        mark = race.arguments.dir / database / "loaded"
+        mark = race.directory(database) / "loaded"
         if mark.exists():
             continue
         loaded[database] = race.load(database)
@@ -189,6 +215,7 @@ def arguments_of(race, command_line):
     parser.add_argument("--databases", default=",".join(known), help="databases to race, with commas between")
     parser.add_argument("--database", choices=known, help=argparse.SUPPRESS)
     parser.add_argument("--load", action="store_true", help=argparse.SUPPRESS)
+    race.add_options(parser)
     arguments = parser.parse_args(command_line)
     arguments.queries = [name for name in arguments.queries.split(",") if name]
     arguments.databases = [name for name in arguments.databases.split(",") if name]
@@ -209,28 +236,33 @@ def main(race_of, command_line):
     if arguments.database:
         return within(race)
     arguments.dir.mkdir(parents=True, exist_ok=True)
+    absent = {database: why for database in arguments.databases if (why := absence(race, database))}
+    for database, why in absent.items():
+        print(f"{database} is left out: {why}", file=sys.stderr)
+    arguments.databases = [database for database in arguments.databases if database not in absent]
     if arguments.files is None:
         arguments.files = arguments.dir / "files"
         if not (arguments.dir / "generated").exists():
             race.generate(arguments.files)
             (arguments.dir / "generated").touch()
+    arguments.files = race.prepared(arguments.files)
     loaded = load(race)
     times, processor, wrong = rounds(race)
     text = report.text(race, times, processor, loaded)
-    (arguments.dir / "race.md").write_text(text)
-    (arguments.dir / "race.svg").write_text(report.plot(race, times))
+    (arguments.dir / f"{race.stem}.md").write_text(text)
+    (arguments.dir / f"{race.stem}.svg").write_text(report.plot(race, times))
     kept = {
-        "times": times, "processor_ms": processor, "loaded": loaded, "threads": arguments.threads, "wrong": wrong,
-        "judged": race.judged(times),
+        "times": times, "processor_ms": processor, "loaded": loaded, "threads": arguments.threads, "absent": absent,
+        "wrong": wrong, "judged": race.judged(times),
     }
-    (arguments.dir / "race.json").write_text(json.dumps(kept, indent=1))
+    (arguments.dir / f"{race.stem}.json").write_text(json.dumps(kept, indent=1))
     print(text, end="")
     for found in wrong:
         print(f"WRONG: {found}")
     if wrong:
         sys.exit(1)
-    print(f"all results are equal; times are in {arguments.dir}/race.md, race.json and race.svg")
-    missed = [line for line in kept["judged"] if line.endswith(MISSED)]
+    print(f"all results are equal; times are in {arguments.dir}/{race.stem}.md, {race.stem}.json and {race.stem}.svg")
+    missed = [line for line in kept["judged"] if line.endswith(asked.MISSED)]
     if missed:
         print(f"{len(missed)} of {len(kept['judged'])} figures miss what is asked of them")
         sys.exit(2)

@@ -4,7 +4,7 @@ import math
 import statistics
 
 # Told apart by people who do not see red and green, too (Paul Tol's bright scheme).
-COLOURS = ["#4477aa", "#ee6677", "#ccbb44", "#aa3377"]
+COLOURS = ["#4477aa", "#ee6677", "#ccbb44", "#aa3377", "#66ccee"]
 
 
 def hot(query):
@@ -56,6 +56,24 @@ def table(race, times, processor):
     return "\n".join(lines) + "\n"
 
 
+def rounds_beside(times, own, peer):
+    """Times that one of ours takes for all queries of a round, in times of a peer."""
+    names = answered({own: times[own], peer: times[peer]})
+    pairs = zip(sums_of_rounds(times[own], names), sums_of_rounds(times[peer], names))
+    return [ours / theirs for ours, theirs in pairs]
+
+
+def worst_beside_best(times, own, peers):
+    """Greatest ratio of the time of a query to that of the peer that is best at it, with the query and the peer."""
+    ratios = []
+    for name in times[own]:
+        theirs = {peer: hot(times[peer][name]) for peer in peers if name in times[peer]}
+        if theirs:
+            best = min(theirs, key=theirs.get)
+            ratios.append((hot(times[own][name]) / theirs[best], name, best))
+    return max(ratios, default=None)
+
+
 def ratios(race, times, processor):
     """Lines that say how many times as long as each of ours the others take, by the sums of each round."""
     lines = []
@@ -64,8 +82,7 @@ def ratios(race, times, processor):
             names = answered({own: times[own], peer: times[peer]})
             if not names:
                 continue
-            ours = sums_of_rounds(times[own], names)
-            of_rounds = [theirs / mine for theirs, mine in zip(sums_of_rounds(times[peer], names), ours)]
+            of_rounds = [1 / ratio for ratio in rounds_beside(times, own, peer)]
             slower = [name for name in names if hot(times[own][name]) > hot(times[peer][name])]
             used = f", {statistics.median(processor[peer]) / statistics.median(processor[own]):.2f} times its processor time"
             lines.append(
@@ -74,6 +91,9 @@ def ratios(race, times, processor):
                 f"{used if set(times[own]) == set(times[peer]) else ''}; "
                 f"{own} is slower in {', '.join(slower) or 'no query'}"
             )
+        worst = worst_beside_best(times, own, [name for name in times if name not in race.ours])
+        if worst:
+            lines.append(f"{own} is worst beside the best peer in {worst[1]}: {worst[0]:.2f} times the time of {worst[2]}")
     return lines
 
 
