@@ -171,9 +171,15 @@ race-selection: race-setup ## Select by one to six attributes beside DuckDB, a s
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SELECTION_ARGS)
 
 race-streams: RACE_VENV = $(RACE)/venv-streams
-race-streams: race-streams-setup ## Run questions of NEXMark beside bytewax and pathway; RACE_STREAMS_ARGS='--queries q1,q7'.
-	"$(RACE_VENV)/bin/python" tests/race-streams/race.py --dir "$(RACE)/streams" \
+race-streams: race-streams-setup race-dbsp ## Run questions of NEXMark beside bytewax, pathway and dbsp; RACE_STREAMS_ARGS='--queries q1,q7'.
+	"$(RACE_VENV)/bin/python" tests/race-streams/race.py --dir "$(RACE)/streams" --dbsp "$(RACE)/dbsp/release/with-dbsp" \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_STREAMS_ARGS)
+
+# A program apart from the workspace, with a lock file of its own. Without it the race goes on beside the others.
+.PHONY: race-dbsp
+race-dbsp: setup
+	@CARGO_TARGET_DIR="$(RACE)/dbsp" $(CARGO) build --release --locked --manifest-path tests/race-streams/with_dbsp/Cargo.toml \
+		|| { rm -f "$(RACE)/dbsp/release/with-dbsp"; echo "dbsp could not be built" >&2; }
 
 race-streams-setup: RACE_NEEDS = tests/race-streams/requirements.txt
 race-streams-setup: RACE_VENV = $(RACE)/venv-streams

@@ -1,15 +1,17 @@
 """Questions of the benchmark NEXMark on Entresol and on other stream processors: the same files, the same results.
 
-    race.py --entresol BIN --dir DIR [--events 1000000] [--rounds 3] [--queries LIST] [--peers LIST]
+    race.py --entresol BIN --dir DIR [--dbsp BIN] [--events 1000000] [--rounds 3] [--queries LIST] [--peers LIST]
 
 Events are made once, by Entresol's generator, and written to CSV files, which each of them reads: bids, auctions and
 people. Each query runs on one after another, in as many rounds, each time as a new process with no state. It runs over a
 twentieth of the events and over all; the rate is of the rows between the two, so that what starting costs is not in it.
 State is durable where it can be: Entresol commits each 10,000 rows, with a sync at least each 10 ms, into a table;
-bytewax and pathway keep a snapshot each second and append to a file. All run on one thread of their own choice, Entresol
-with its background threads: `processor` is the processor time of all of them for a million rows.
+bytewax and pathway keep a snapshot each second and append to a file, dbsp takes a checkpoint each second and appends to one.
+All run on one thread of their own choice, with their background threads: `processor` is the processor time of all of them
+for a million rows.
 
-Results are compared as sets of rows; the exit status is 1 if they differ. DIR/race.json and race.md have the rates.
+Results are compared as sets of rows; the exit status is 1 if they differ. A peer that is not installed is left out, with the
+reason. DIR/race.json and race.md have the rates.
 """
 
 import argparse
@@ -25,9 +27,13 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 QUERIES = {path.stem: path.read_text() for path in sorted((HERE / "queries").glob("q*.sql"), key=lambda path: int(path.stem[1:]))}
-SOURCES = {"q8": ["auction", "person"]}
+SOURCES = {"q3": ["auction", "person"], "q4": ["auction", "bid"], "q8": ["auction", "person"]}
 OURS = "entresol"
-PEERS = {"bytewax": HERE / "with_bytewax.py", "pathway": HERE / "with_pathway.py"}
+PEERS = ["bytewax", "pathway", "dbsp"]
+# Queries that a peer does not run.
+LACKS = {"bytewax": ("q3", "q4", "q5")}
+# Peers whose file has changes of the result, not its rows.
+WRITES_CHANGES = ("pathway", "dbsp")
 SMALL_PART = 20
 PATIENCE_S = 1800
 
@@ -79,16 +85,17 @@ class Shell:
 
 def make_input(arguments, directory, events):
     """Writes the files of so many events; returns the rows of each."""
-    if not (directory / "made").exists():
+    script = (HERE / "queries" / "make_input.sql").read_text()
+    made = directory / "made"
+    if not made.exists() or made.read_text() != script:
         shutil.rmtree(directory, ignore_errors=True)
         directory.mkdir(parents=True)
         shell = Shell(arguments.entresol, directory / "db")
-        script = (HERE / "queries" / "make_input.sql").read_text()
         shell.execute(script.replace("{events}", str(events)).replace("{input}", str(directory)))
         shell.wait_for_topologies()
         shell.close()
         shutil.rmtree(directory / "db")
-        (directory / "made").touch()
+        made.write_text(script)
     counts = {}
     for path in directory.glob("*.csv"):
         with open(path) as file:
@@ -116,12 +123,26 @@ def ours_once(arguments, query, directory, work):
     return seconds, sorted(tuple(map(int, row)) for row in rows)
 
 
-def peer_once(query, peer, directory, work):
+def command_of(arguments, peer):
+    """Program that runs a query on a peer."""
+    return [arguments.dbsp] if peer == "dbsp" else [sys.executable, HERE / f"with_{peer}.py"]
+
+
+def absence(arguments, peer):
+    """Says why a peer cannot run; none if it can."""
+    if peer == "dbsp":
+        is_there = arguments.dbsp is not None and arguments.dbsp.exists()
+        return None if is_there else f"there is no program {arguments.dbsp or 'of --dbsp'}"
+    done = subprocess.run([sys.executable, "-c", f"import {peer}"], capture_output=True, text=True)
+    return done.stderr.strip().splitlines()[-1] if done.returncode != 0 else None
+
+
+def peer_once(arguments, query, peer, directory, work):
     """Seconds of a query on a peer, of its whole process, and its rows."""
     output = work / "result.csv"
     begin = time.perf_counter()
     done = subprocess.run(
-        [sys.executable, PEERS[peer], query, directory, output, work / "state"], capture_output=True, text=True
+        [*command_of(arguments, peer), query, directory, output, work / "state"], capture_output=True, text=True
     )
     seconds = time.perf_counter() - begin
     if done.returncode != 0:
@@ -131,7 +152,7 @@ def peer_once(query, peer, directory, work):
     if output.exists():
         with open(output, newline="") as file:
             rows = list(csv.reader(file))
-    if peer == "pathway":
+    if peer in WRITES_CHANGES:
         rows = net_rows(rows)
     return seconds, sorted(tuple(map(int, row)) for row in rows)
 
@@ -159,7 +180,7 @@ def once(arguments, engine, query, directory):
     if engine == OURS:
         seconds, rows = ours_once(arguments, query, directory, work)
     else:
-        seconds, rows = peer_once(query, engine, directory, work)
+        seconds, rows = peer_once(arguments, query, engine, directory, work)
     return seconds, processor_seconds() - before, rows
 
 
@@ -180,7 +201,8 @@ def race(arguments, inputs):
     for query in arguments.queries:
         names = SOURCES.get(query, ["bid"])
         between = sum(whole_counts[name] - small_counts[name] for name in names) / 1e6
-        of_query = {engine: {"rates": [], "processor_s": []} for engine in [OURS, *arguments.peers]}
+        peers = [peer for peer in arguments.peers if query not in LACKS.get(peer, ())]
+        of_query = {engine: {"rates": [], "processor_s": []} for engine in [OURS, *peers]}
         for _ in range(arguments.rounds):
             ours = None
             for engine, of in of_query.items():
@@ -199,16 +221,17 @@ def race(arguments, inputs):
 
 def table(found):
     """Markdown table of the medians."""
-    engines = list(next(iter(found.values())))
+    engines = list(dict.fromkeys(engine for of in found.values() for engine in of))
     header = [f"{engine} M rows/s" for engine in engines] + [f"{engine} processor" for engine in engines]
     best = ["times the best"] if len(engines) > 1 else []
     lines = ["| query | " + " | ".join(header + best) + " |", "| --- |" + " ---: |" * len(header + best)]
     for query, of in found.items():
-        rates = {engine: statistics.median(of[engine]["rates"]) for engine in engines}
-        cells = [f"{rates[engine]:.3f}" for engine in engines]
-        cells += [f"{statistics.median(of[engine]['processor_s']):.2f} s" for engine in engines]
+        rates = {engine: statistics.median(of[engine]["rates"]) for engine in of}
+        cells = [f"{rates[engine]:.3f}" if engine in of else "-" for engine in engines]
+        cells += [f"{statistics.median(of[engine]['processor_s']):.2f} s" if engine in of else "-" for engine in engines]
         if best:
-            cells.append(f"{rates[OURS] / max(rates[engine] for engine in engines[1:]):.1f}")
+            peers = [rate for engine, rate in rates.items() if engine != OURS]
+            cells.append(f"{rates[OURS] / max(peers):.1f}" if peers else "-")
         lines.append(f"| {query} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -217,6 +240,7 @@ def arguments_of(command_line):
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--entresol", type=pathlib.Path, required=True, help="program of Entresol")
     parser.add_argument("--dir", type=pathlib.Path, required=True, help="directory of files and rates")
+    parser.add_argument("--dbsp", type=pathlib.Path, help="program of tests/race-streams/with_dbsp")
     parser.add_argument("--events", type=int, default=1_000_000, help="events of NEXMark; 46 of 50 are bids")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--queries", default=",".join(QUERIES), help="queries, with commas between")
@@ -232,12 +256,17 @@ def arguments_of(command_line):
         parser.error(f"--rounds is at least 1, --events at least {1000 * SMALL_PART}, and --queries names one")
     arguments.dir = arguments.dir.resolve()
     arguments.entresol = arguments.entresol.resolve()
+    arguments.dbsp = arguments.dbsp and arguments.dbsp.resolve()
     return arguments
 
 
 def main(command_line):
     arguments = arguments_of(command_line)
     arguments.dir.mkdir(parents=True, exist_ok=True)
+    absent = {peer: why for peer in arguments.peers if (why := absence(arguments, peer))}
+    for peer, why in absent.items():
+        print(f"{peer} is left out: {why}", file=sys.stderr)
+    arguments.peers = [peer for peer in arguments.peers if peer not in absent]
     inputs = []
     for events in [arguments.events // SMALL_PART, arguments.events]:
         directory = arguments.dir / f"events-{events}"
@@ -246,14 +275,15 @@ def main(command_line):
     shutil.rmtree(arguments.dir / "work", ignore_errors=True)
     text = table(found)
     (arguments.dir / "race.md").write_text(text)
-    report = {"events": arguments.events, "found": found, "differences": differences}
+    report = {"events": arguments.events, "found": found, "absent": absent, "differences": differences}
     (arguments.dir / "race.json").write_text(json.dumps(report, indent=1))
     print(text, end="")
     for different in differences:
         print(f"DIFFERENT: {different}")
     if differences:
         sys.exit(1)
-    print(f"all results are equal; rates are in {arguments.dir}/race.md and race.json")
+    raced = f"the results of {OURS}, {', '.join(arguments.peers)} are equal" if arguments.peers else "no peer was there to compare with"
+    print(f"{raced}; rates are in {arguments.dir}/race.md and race.json")
 
 
 if __name__ == "__main__":

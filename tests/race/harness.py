@@ -261,7 +261,8 @@ def main(race_of, command_line):
         print(f"WRONG: {found}")
     if wrong:
         sys.exit(1)
-    print(f"all results are equal; times are in {arguments.dir}/{race.stem}.md, {race.stem}.json and {race.stem}.svg")
+    compared = "all results are equal" if len(arguments.databases) > 1 else "no other database was there to compare with"
+    print(f"{compared}; times are in {arguments.dir}/{race.stem}.md, {race.stem}.json and {race.stem}.svg")
     missed = [line for line in kept["judged"] if line.endswith(asked.MISSED)]
     if missed:
         print(f"{len(missed)} of {len(kept['judged'])} figures miss what is asked of them")
