@@ -24,7 +24,7 @@ DAX_ARGS ?=
 
 .PHONY: help
 help: ## Print this list.
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z -]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 .PHONY: demo
 demo: setup ## Set up, build and run the smart metering demo.
@@ -170,8 +170,9 @@ race-selection: race-setup ## Select by one to six attributes beside DuckDB, a s
 	"$(RACE_VENV)/bin/python" tests/race-selection/race.py --dir "$(RACE)/selection-$(SF)" --sf $(SF) \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_SELECTION_ARGS)
 
-race-streams: RACE_VENV = $(RACE)/venv-streams
-race-streams: race-streams-setup race-dbsp ## Run questions of NEXMark beside bytewax, pathway and dbsp; RACE_STREAMS_ARGS='--queries q1,q7'.
+.PHONY: race-nexmark
+race-streams race-nexmark: RACE_VENV = $(RACE)/venv-streams
+race-streams race-nexmark: race-streams-setup race-dbsp ## Run questions of NEXMark beside bytewax, pathway and dbsp; RACE_STREAMS_ARGS='--queries q1,q7'.
 	"$(RACE_VENV)/bin/python" tests/race-streams/race.py --dir "$(RACE)/streams" --dbsp "$(RACE)/dbsp/release/with-dbsp" \
 		--entresol "$(or $(CARGO_TARGET_DIR),target)/demo/entresol" $(RACE_STREAMS_ARGS)
 

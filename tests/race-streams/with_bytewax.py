@@ -44,6 +44,10 @@ def from_us(window):
     return window * WINDOW_US
 
 
+def q0(flow, directory):
+    return rows(flow, directory, "bid", ["auction", "bidder", "price", "at_us"])
+
+
 def q1(flow, directory):
     bids = rows(flow, directory, "bid", ["auction", "bidder", "price", "at_us"])
     return op.map("euro", bids, lambda bid: (bid[0], bid[1], 908 * bid[2], bid[3]))
@@ -80,7 +84,7 @@ def q12(flow, directory):
     return op.map("row", counted.down, lambda keyed: (int(keyed[0]), from_us(keyed[1][0]), *keyed[1][1]))
 
 
-QUERIES = {"q1": q1, "q2": q2, "q7": q7, "q8": q8, "q12": q12}
+QUERIES = {"q0": q0, "q1": q1, "q2": q2, "q7": q7, "q8": q8, "q12": q12}
 
 
 def main(query, directory, output, state):

@@ -23,6 +23,8 @@ pub type Query = (Vec<Source>, Changes);
 /// Builds the circuit of a query.
 pub type Build = fn(&mut RootCircuit) -> Result<Query>;
 type Rows<K> = Stream<RootCircuit, OrdZSet<K>>;
+/// Prices by auction, expiry and another column.
+type WinningBids = Stream<RootCircuit, OrdIndexedZSet<Tup3<i64, i64, i64>, i64>>;
 /// Time before which no more rows come.
 type Waterline = Stream<RootCircuit, TypedBox<i64, DynData>>;
 
@@ -35,6 +37,7 @@ pub fn named(name: &str) -> Result<Build> {
         "q3" => q3,
         "q4" => q4,
         "q5" => q5,
+        "q6" => q6,
         "q7" => q7,
         "q8" => q8,
         "q12" => q12,
@@ -144,24 +147,41 @@ fn q3(circuit: &mut RootCircuit) -> Result<Query> {
     Ok((vec![of_people, of_auctions], changes(&joined)))
 }
 
-fn q4(circuit: &mut RootCircuit) -> Result<Query> {
+/// Highest price of each auction, with the time at which it expires and another of its columns, among the bids while it was
+/// open.
+fn winning_bids(
+    circuit: &mut RootCircuit,
+    columns: &'static [&'static str; 4],
+) -> (WinningBids, Vec<Source>) {
     let (bids, of_bids) = input::source(circuit, "bid", &["at_us", "auction", "price"], |row| {
         Ok(Tup3(row.number(0)?, row.number(1)?, row.number(2)?))
     });
-    let columns = &["at_us", "expires_us", "auction", "category"];
     let (auctions, of_auctions) = input::source(circuit, "auction", columns, |row| {
         Ok(Tup4(row.number(0)?, row.number(1)?, row.number(2)?, row.number(3)?))
     });
-    let auctions =
-        auctions.map_index(|Tup4(at, expires, auction, category)| (*auction, Tup3(*at, *expires, *category)));
+    let auctions = auctions.map_index(|Tup4(at, expires, auction, of)| (*auction, Tup3(*at, *expires, *of)));
     let bids = bids.map_index(|Tup3(at, auction, price)| (*auction, Tup2(*at, *price)));
-    let valid = auctions.join_index(&bids, |auction, Tup3(from, to, category), Tup2(at, price)| {
-        (from..=to).contains(&at).then_some((Tup2(*auction, *category), *price))
+    let valid = auctions.join_index(&bids, |auction, Tup3(from, to, of), Tup2(at, price)| {
+        (from..=to).contains(&at).then_some((Tup3(*auction, *to, *of), *price))
     });
-    let winning = valid.aggregate(Max).map_index(|(Tup2(_, category), price)| (*category, *price));
-    let prices = winning.aggregate_linear(|price| Tup2(1, *price));
+    (valid.aggregate(Max), vec![of_bids, of_auctions])
+}
+
+fn q4(circuit: &mut RootCircuit) -> Result<Query> {
+    let (winning, sources) = winning_bids(circuit, &["at_us", "expires_us", "auction", "category"]);
+    let by_category = winning.map_index(|(Tup3(_, _, category), price)| (*category, *price));
+    let prices = by_category.aggregate_linear(|price| Tup2(1, *price));
     let result = prices.map(|(category, Tup2(auctions, prices))| Tup3(*category, *auctions, *prices));
-    Ok((vec![of_bids, of_auctions], changes(&result)))
+    Ok((sources, changes(&result)))
+}
+
+fn q6(circuit: &mut RootCircuit) -> Result<Query> {
+    let (winning, sources) = winning_bids(circuit, &["at_us", "expires_us", "auction", "seller"]);
+    let by_seller = winning
+        .map_index(|(Tup3(auction, expires, seller), price)| (*seller, Tup3(*expires, *auction, *price)));
+    let prices = by_seller.topk_desc(10).aggregate_linear(|Tup3(_, _, price)| Tup2(1, *price));
+    let result = prices.map(|(seller, Tup2(auctions, prices))| Tup3(*seller, *auctions, *prices));
+    Ok((sources, changes(&result)))
 }
 
 fn q5(circuit: &mut RootCircuit) -> Result<Query> {
