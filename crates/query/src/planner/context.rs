@@ -17,6 +17,7 @@ use crate::planner::rules::date_bounds::DateBounds;
 use crate::planner::rules::extremes::Extremes;
 use crate::planner::rules::group_keys::GroupKeys;
 use crate::planner::rules::index_order::IndexOrder;
+use crate::planner::rules::integer_sums::IntegerSums;
 use crate::planner::rules::lateral::LateralJoins;
 use crate::planner::rules::multisets::Multisets;
 use crate::planner::rules::scan_filters::ScanFilters;
@@ -173,6 +174,8 @@ pub(crate) fn context(
     let mut logical = Optimizer::new().rules;
     GroupKeys::replace(&mut logical);
     DateBounds::insert(&mut logical);
+    // Before common parts of arguments become columns.
+    logical.insert(0, Arc::new(IntegerSums));
     logical.push(Arc::new(Extremes));
     logical.push(Arc::new(ComputedKeys));
     let builder = SessionStateBuilder::new()

@@ -15,6 +15,7 @@ pub(crate) mod floats;
 pub(crate) mod functions;
 pub(crate) mod grouped_keys;
 pub(crate) mod guards;
+pub(crate) mod integer_sums;
 pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod math;

@@ -5,7 +5,7 @@
 //! | `1` | BIGINT | INT; a larger one BIGINT, then NUMERIC |
 //! | `x / y` of exact numbers | four more digits | [`crate::postgres::decimal_division`] |
 //! | `avg(int)`, `avg(numeric)` | DOUBLE, four more digits | NUMERIC: the sum divided by the count |
-//! | `sum(bigint)` | BIGINT, which wraps | NUMERIC |
+//! | `sum(bigint)` | BIGINT, which wraps | NUMERIC: [`crate::postgres::integer_sums`] |
 //! | functions, operators, CASE, UNION | | [`crate::postgres::result_types`] |
 //! | `row_number()`, `rank()`, `dense_rank()`, `ntile()` | unsigned | BIGINT: [`crate::postgres::ranks`] |
 //!
@@ -36,8 +36,8 @@ use datafusion::logical_expr::{
 };
 use std::sync::Arc;
 
-/// Type of sums of BIGINTs: room for as many of them as there may be rows.
-const SUMMED: DataType = DataType::Decimal128(19, 0);
+/// Type of BIGINTs that are summed up: their sums have room for as many of them as there may be rows.
+pub(crate) const SUMMED: DataType = DataType::Decimal128(19, 0);
 
 /// Rewrites a plan to numbers of these types.
 pub(crate) fn typed(plan: LogicalPlan) -> DFResult<LogicalPlan> {

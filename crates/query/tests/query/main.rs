@@ -9,6 +9,7 @@ mod explain;
 mod fast_path;
 mod files;
 mod generic_plans;
+mod integer_sums;
 mod joined_rows;
 mod key_filters;
 mod loads;

@@ -9,6 +9,7 @@ pub(crate) mod date_bounds;
 pub(crate) mod extremes;
 pub(crate) mod group_keys;
 pub(crate) mod index_order;
+pub(crate) mod integer_sums;
 pub(crate) mod lateral;
 pub(crate) mod multisets;
 pub(crate) mod scan_filters;
