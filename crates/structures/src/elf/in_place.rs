@@ -6,7 +6,7 @@
 use super::cache::ListCache;
 use super::search::{self, ElfSearch, Flow};
 use super::storage::ElfStorage;
-use super::{CodeCondition, ElfLevel, ElfShape};
+use super::{CodeCondition, ElfLevel, ElfShape, ElfWork};
 use crate::error::Result;
 use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -104,7 +104,7 @@ impl<S: ElfStorage> ElfInPlace<S> {
     where
         S: Sync,
     {
-        if threads < 2 || ElfLevel::words_read(self.levels(), shares) < PARALLEL_WORDS_MIN {
+        if threads < 2 || ElfWork::of(self.levels(), shares).words < PARALLEL_WORDS_MIN {
             let mut ids = Vec::new();
             return self.collect(cache, conditions, &mut ids).map(|()| ids);
         }

@@ -33,7 +33,7 @@
 //!
 //! Beyond the papers: a list has its number of entries in place of a mark at the last one, and its codes lie
 //! together, so that a bound is found by a binary search; the header counts lists by dimension, from which
-//! [`ElfLevel::words_read`] estimates what a search costs.
+//! [`ElfWork`] estimates what a search costs.
 //!
 //! # Invariants
 //!
@@ -59,6 +59,7 @@ mod search;
 mod storage;
 #[cfg(test)]
 mod tests;
+mod work;
 
 pub use cache::{
     CopyMeter, FixedLists, ListCache, ListCacheOptions, ListCacheStats, ListPolicy, ListReplacement,
@@ -67,6 +68,7 @@ pub use cache::{
 pub use condition::{CodeCondition, CodeSet};
 pub use in_place::{ElfInPlace, PARALLEL_WORDS_MIN};
 pub use storage::{ElfPiece, ElfPieces, ElfStorage};
+pub use work::ElfWork;
 
 use crate::error::{Error, Result};
 use std::ops::ControlFlow;
@@ -230,23 +232,6 @@ impl Elf {
     /// Position of the first word behind the header.
     fn root(&self) -> usize {
         self.shape.root()
-    }
-}
-
-impl ElfLevel {
-    /// Estimate of the words that a search reads in an index with these levels, given the share of the tuples that
-    /// meets the condition of each dimension, if conditions do not depend on each other.
-    pub fn words_read(levels: &[ElfLevel], shares: &[f64]) -> f64 {
-        let (mut reached, mut words) = (1.0, 0.0);
-        for (at, level) in levels.iter().enumerate() {
-            let share = shares.get(at).copied().unwrap_or(1.0);
-            // A list costs its head and a search, then the entries that meet the condition.
-            let lists = 2.0 * f64::from(level.lists) + share * 2.0 * f64::from(level.entries);
-            let remaining = (levels.len() - at + 1) as f64;
-            words += reached * (lists + remaining * f64::from(level.monos));
-            reached *= share;
-        }
-        words
     }
 }
 

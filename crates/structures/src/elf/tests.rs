@@ -119,9 +119,11 @@ proptest! {
         compare(&elf, &codes, &mut random);
         let opened = Elf::open(elf.words().to_vec()).unwrap();
         prop_assert_eq!(&opened, &elf);
-        let all = ElfLevel::words_read(elf.levels(), &[]);
-        prop_assert!(all <= 4.0 * elf.words().len() as f64);
-        prop_assert!(ElfLevel::words_read(elf.levels(), &[0.01; ELF_DIMENSIONS_MAX]) <= all);
+        let all = ElfWork::of(elf.levels(), &[]);
+        prop_assert!(all.words <= 4.0 * elf.words().len() as f64);
+        let some = ElfWork::of(elf.levels(), &[0.01; ELF_DIMENSIONS_MAX]);
+        prop_assert!(some.words <= all.words);
+        prop_assert!(some.jumps >= 0.0 && all.jumps <= all.words);
     }
 
     #[test]

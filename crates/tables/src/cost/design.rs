@@ -13,7 +13,7 @@ use crate::schema::definition::TableLayout;
 use crate::schema::elf::ElfLayout;
 use crate::table::Table;
 use entresol_structures::IndexStructure;
-use entresol_structures::elf::ElfLevel;
+use entresol_structures::elf::ElfWork;
 use std::fmt;
 
 /// btree index of a design.
@@ -314,10 +314,10 @@ impl Design {
             query.share_of(&on)
         });
         let shares: Vec<f64> = shares.collect();
-        let words = ElfLevel::words_read(&levels(statistics, &elf.columns, of_group), &shares);
+        let work = ElfWork::of(&levels(statistics, &elf.columns, of_group), &shares);
         let candidates = stored * query.share_of(&used);
         let found = stored.min((statistics.rows - statistics.delta_rows) * query.share());
-        let ns = groups * (costs.group + costs.elf_word * words)
+        let ns = groups * (costs.group + costs.elf_search(&work, 1.0))
             + candidates * (costs.elf_row + costs.recheck * others.len() as f64)
             + self.values_ns(query, found, stored)
             + self.delta_ns(statistics, query);
@@ -352,10 +352,8 @@ impl Design {
     /// Checks of conditions on the rows of blocks, one condition after another on the rows that are left.
     fn checks_ns(&self, query: &QueryProfile, conditions: &[&ConditionProfile], rows: f64) -> f64 {
         let checked = |at: usize| {
-            let of_row = if at == 0 { self.constants.check } else { self.constants.recheck };
-            let before = query.share_of(&conditions[..at]);
-            // Rows that are many are checked as a block is.
-            rows * before.min(1.0) * of_row.min(self.constants.check / before.max(1e-9))
+            let left = (at > 0).then(|| query.share_of(&conditions[..at]));
+            rows * self.constants.check_of_row(left)
         };
         (0..conditions.len()).map(checked).sum()
     }

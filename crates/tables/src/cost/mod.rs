@@ -35,6 +35,8 @@ pub(crate) use sample::Sample;
 pub use statistics::{ColumnStatistics, StorageUse, TableStatistics};
 pub use structure::{OperationCost, OperationMix, StructureCosts, StructureMedium, TableSize};
 
+use entresol_structures::elf::ElfWork;
+
 /// Costs in nanoseconds, of one processor.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct CostConstants {
@@ -64,6 +66,9 @@ pub struct CostConstants {
     pub sparse_value: f64,
     /// Word of an Elf that a search reads.
     pub elf_word: f64,
+    /// List of an Elf in DRAM that a search reaches past a line or more that it does not read: a part of the latency of a
+    /// line, since several are in flight.
+    pub elf_jump: f64,
     /// Row that an Elf finds.
     pub elf_row: f64,
     /// Row that is written, in its transaction.
@@ -94,6 +99,7 @@ pub const MEASURED: CostConstants = CostConstants {
     value: 4.0,
     sparse_value: 12.0,
     elf_word: 1.2,
+    elf_jump: 40.0,
     elf_row: 8.0,
     write: 1_500.0,
     write_entry: 1_500.0,
@@ -101,3 +107,16 @@ pub const MEASURED: CostConstants = CostConstants {
     merge_clustered: 2_000.0,
     merge_elf_value: 15.0,
 };
+
+impl CostConstants {
+    /// Check of a condition, for each row of a scan, where conditions before it leave this share of the rows; none for the first
+    /// one. Rows that are many are checked as a block is.
+    pub(crate) fn check_of_row(&self, left: Option<f64>) -> f64 {
+        left.map_or(self.check, |left| (left.min(1.0) * self.recheck).min(self.check))
+    }
+
+    /// Search of an Elf, in a medium whose lines take so many times as long as those of DRAM.
+    pub(crate) fn elf_search(&self, work: &ElfWork, line_by_dram: f64) -> f64 {
+        self.elf_word * work.words + self.elf_jump * line_by_dram * work.jumps
+    }
+}

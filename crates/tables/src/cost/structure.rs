@@ -20,6 +20,7 @@ use crate::value::DataType;
 use entresol_memory::profile::Profile;
 use entresol_structures::{IndexStructure, KeyWidth};
 use entresol_transactions::Tier;
+use std::sync::LazyLock;
 
 /// Bytes of a cache line, and of a word.
 const LINE_BYTES: f64 = 64.0;
@@ -67,15 +68,22 @@ impl StructureMedium {
 
     /// Medium of a tier, by the profiles that come with the release.
     pub fn of_tier(tier: Tier) -> StructureMedium {
-        let profile = |name| Profile::embedded(name).expect("the profile comes with the release");
-        let dram = profile("dram");
+        static PMEM: LazyLock<StructureMedium> =
+            LazyLock::new(|| StructureMedium::of(&embedded("optane-dcpmm"), &embedded("dram")));
+        // What the journal takes for a change is work of the processor.
+        static DRAM: LazyLock<StructureMedium> = LazyLock::new(|| {
+            let dram = embedded("dram");
+            StructureMedium { flush: 0.0, fence: 0.0, ..StructureMedium::of(&dram, &dram) }
+        });
         match tier {
-            Tier::Pmem => StructureMedium::of(&profile("optane-dcpmm"), &dram),
-            // What the journal takes for a change is work of the processor.
-            Tier::Dram | Tier::Disk => {
-                StructureMedium { flush: 0.0, fence: 0.0, ..StructureMedium::of(&dram, &dram) }
-            }
+            Tier::Pmem => *PMEM,
+            Tier::Dram | Tier::Disk => *DRAM,
         }
+    }
+
+    /// Time of a line of the pool at a random place, by that of one of DRAM.
+    pub(crate) fn pool_by_dram(&self) -> f64 {
+        self.pool_line / self.dram_line
     }
 
     /// Seconds that so many lines at random places of DRAM take less than as many of the pool.
@@ -87,6 +95,11 @@ impl StructureMedium {
     fn cold(&self, bytes: f64) -> f64 {
         (1.0 - self.cache_bytes / bytes.max(1.0)).clamp(0.0, 1.0)
     }
+}
+
+/// Profile that comes with the release.
+fn embedded(name: &str) -> Profile {
+    Profile::embedded(name).expect("the profile comes with the release")
 }
 
 /// Place of the nodes above the leaves.

@@ -4,7 +4,7 @@ use super::table::{DAY, ID, KIND, MergedTable, PRICE, QUANTITY, SHOP, SHOPS, bet
 use crate::measure::Random;
 use crate::report::Report;
 use crate::{Error, RunOptions};
-use entresol_structures::elf::{CodeCondition, Elf, ElfLevel};
+use entresol_structures::elf::{CodeCondition, Elf, ElfWork};
 use entresol_tables::cost::{CostConstants, MEASURED};
 use entresol_tables::{Row, ScanRange, Value};
 use serde_json::json;
@@ -25,14 +25,15 @@ pub(super) fn measure(
     };
     let of_rows = rows(by_rows, indexed, runs, options)?;
     let of_columns = pages(columns, runs)?;
-    let (elf_word, elf_row) = elf(with_elf, runs, options)?;
+    let of_elf = elf(with_elf, runs, options)?;
     let measured = CostConstants {
         column_point: point(columns, options)?,
         clustered_point: point(clustered, options)?,
         place_row: places(clustered, runs)?,
         group: groups(clustered, runs, &of_columns)?,
-        elf_word,
-        elf_row,
+        elf_word: of_elf.word,
+        elf_jump: of_elf.jump,
+        elf_row: of_elf.row,
         write: by_rows.write_ns,
         write_entry: indexed.write_ns - by_rows.write_ns,
         merge: columns.merge_ns,
@@ -54,7 +55,7 @@ pub(super) fn measure(
 type NamedConstant = (&'static str, fn(&CostConstants) -> f64);
 
 /// Constants that are measured here.
-const NAMED: [NamedConstant; 17] = [
+const NAMED: [NamedConstant; 18] = [
     ("row_point", |of| of.row_point),
     ("column_point", |of| of.column_point),
     ("clustered_point", |of| of.clustered_point),
@@ -67,6 +68,7 @@ const NAMED: [NamedConstant; 17] = [
     ("value", |of| of.value),
     ("sparse_value", |of| of.sparse_value),
     ("elf_word", |of| of.elf_word),
+    ("elf_jump", |of| of.elf_jump),
     ("elf_row", |of| of.elf_row),
     ("write", |of| of.write),
     ("write_entry", |of| of.write_entry),
@@ -164,28 +166,38 @@ fn places(clustered: &MergedTable, runs: usize) -> Result<f64, Error> {
 const ROW_BYTES: f64 = 40.0;
 const BLOCK_BYTES: f64 = 262_144.0;
 
-/// Nanoseconds of a word that a search of an Elf reads, and of a row that it finds.
-fn elf(with_elf: &MergedTable, runs: usize, options: &RunOptions) -> Result<(f64, f64), Error> {
+/// Constants of a search of an Elf.
+struct ElfConstants {
+    word: f64,
+    jump: f64,
+    row: f64,
+}
+
+fn elf(with_elf: &MergedTable, runs: usize, options: &RunOptions) -> Result<ElfConstants, Error> {
     let (tuples, mut random) = (with_elf.rows.min(131_072), Random::new(options.seed + 9));
     let mut codes = |below: i64| (0..tuples).map(|_| random.below(below as u64) as u32).collect::<Vec<u32>>();
-    let columns = [codes(SHOPS), codes(20)];
-    let built = Elf::build(&[&columns[0][..], &columns[1][..]]);
-    let built = built.map_err(|error| Error::Invalid(error.to_string()))?;
-    let search = |conditions: &[CodeCondition]| {
+    let (shops, kinds) = (codes(SHOPS), codes(20));
+    let built = |columns: &[&[u32]]| Elf::build(columns).map_err(|error| Error::Invalid(error.to_string()));
+    let search = |built: &Elf, conditions: &[CodeCondition]| {
         let mut ids = Vec::new();
         let (ms, ()) = timed(runs.max(3), || {
             ids.clear();
             built.collect(conditions, &mut ids);
             Ok(())
         })?;
-        Ok::<_, Error>((ms * 1e6, ids.len() as f64))
+        Ok::<_, Error>((ms * 1e6, ids.len().max(1) as f64))
     };
-    // No kind has this code, so all lists are read and nothing is found.
-    let nothing = [CodeCondition::Any, CodeCondition::Between { least: 21, greatest: 21 }];
-    let (none_ns, _) = search(&nothing)?;
-    let word = none_ns / ElfLevel::words_read(built.levels(), &[1.0, 0.0]);
-    let (some_ns, found) =
-        search(&[CodeCondition::Between { least: 0, greatest: SHOPS as u32 / 10 - 1 }, CodeCondition::Any])?;
-    let words = ElfLevel::words_read(built.levels(), &[0.1, 1.0]);
-    Ok((word, ((some_ns - word * words) / found.max(1.0)).max(0.0)))
+    let up_to = |greatest: u32| CodeCondition::Between { least: 0, greatest };
+    // Few lists, with all rows of a kind in each.
+    let (of_kinds, found) = search(&built(&[&kinds])?, &[up_to(9)])?;
+    let row = of_kinds / found;
+    let both = built(&[&shops, &kinds])?;
+    let (read_on, found) = search(&both, &[up_to(SHOPS as u32 / 10 - 1), CodeCondition::Any])?;
+    let word = ((read_on - row * found) / ElfWork::of(both.levels(), &[0.1, 1.0]).words).max(0.0);
+    // No kind has this code, so a search goes from one list to the next and finds nothing.
+    let none = CodeCondition::Between { least: 21, greatest: 21 };
+    let (past_lists, _) = search(&both, &[CodeCondition::Any, none])?;
+    let work = ElfWork::of(both.levels(), &[1.0, 0.0]);
+    let jump = ((past_lists - word * work.words) / work.jumps.max(1.0)).max(0.0);
+    Ok(ElfConstants { word, jump, row })
 }

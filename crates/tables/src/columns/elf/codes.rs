@@ -223,14 +223,25 @@ impl DimensionCodes {
 
     fn of_range(&self, range: RangeInclusive<u32>) -> CodedCondition {
         let (least, greatest) = range.into_inner();
-        let codes = (u64::from(greatest) + 1).saturating_sub(least.into());
         let condition = CodeCondition::Between { least, greatest };
-        CodedCondition { condition, share: codes as f64 / self.len() as f64 }
+        CodedCondition { share: self.share(&condition), condition }
     }
 
     fn of_set(&self, codes: Vec<u32>) -> CodedCondition {
-        let share = codes.len() as f64 / self.len() as f64;
-        CodedCondition { condition: CodeCondition::Among(CodeSet::new(codes)), share }
+        let condition = CodeCondition::Among(CodeSet::new(codes));
+        CodedCondition { share: self.share(&condition), condition }
+    }
+
+    /// Share of the codes that satisfies a condition.
+    pub(crate) fn share(&self, condition: &CodeCondition) -> f64 {
+        let codes = match condition {
+            CodeCondition::Any => return 1.0,
+            CodeCondition::Between { least, greatest } => {
+                (u64::from(*greatest) + 1).saturating_sub((*least).into())
+            }
+            CodeCondition::Among(set) => set.codes().len() as u64,
+        };
+        (codes as f64 / self.len() as f64).min(1.0)
     }
 
     /// Values of rows with these codes, as a page has them, and of each whether it is not NULL; none of those if all

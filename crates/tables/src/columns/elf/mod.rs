@@ -102,7 +102,7 @@ pub(crate) struct ElfHead {
     pub(crate) rows: u32,
     /// Words of the body.
     pub(crate) words: u32,
-    /// Cost of scans that went without the body, in words that a search reads, since it was last read.
+    /// Nanoseconds by which scans without the body cost more than searches since it was last read.
     pub(crate) spent: AtomicU64,
     /// True once the checksums of the body have been compared where it is stored.
     pub(crate) is_checked: AtomicBool,
