@@ -3,8 +3,9 @@
 
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
-    check_disk, check_large_commits, check_loads, check_past, check_side_by_side, check_volatile,
+    Groups, Scrubs, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
+    check_disk, check_large_commits, check_loads, check_past, check_scrubs, check_side_by_side,
+    check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -133,6 +134,28 @@ fn commits_of_two_threads() {
 #[test]
 fn commits_of_two_threads_over_two_groups() {
     run_side_by_side("side by side, two groups", Groups::Two);
+}
+
+fn run_scrubs(name: &str, protocol: Protocol) {
+    for scrubs in [Scrubs::First, Scrubs::BehindCommit] {
+        let report = check_seeds(name, 4, |seed| {
+            let options = CrashOptions { crash_recovery_every: 13, ..CrashOptions::with_seed(seed) };
+            check_scrubs(of(protocol), scrubs, 6, &options)
+        });
+        let report = report.unwrap();
+        println!("{name}, {scrubs:?}: {report:?}");
+        assert!(report.explored(10_000), "{report:?}");
+    }
+}
+
+#[test]
+fn traces_of_undone_commits_are_removed() {
+    run_scrubs("traces in objects", Protocol::default());
+}
+
+#[test]
+fn traces_of_undone_commits_are_removed_out_of_place() {
+    run_scrubs("traces in chains", Protocol::MvccOutOfPlace);
 }
 
 #[test]

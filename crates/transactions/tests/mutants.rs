@@ -11,7 +11,7 @@ mod points;
 use entresol_memory::crash::{CrashOptions, CrashReport};
 use entresol_memory::order::faults::{SELECT, check_all, select};
 use entresol_transactions::crash_histories::{
-    Groups, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
+    Groups, Scrubs, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
     check_disk, check_large_commits, check_loads, check_past, check_scrubs, check_volatile,
 };
 use entresol_transactions::{ContextOptions, POINTS, Protocol};
@@ -21,7 +21,7 @@ use std::time::Instant;
 type History = (&'static str, fn(&CrashOptions) -> entresol_memory::Result<CrashReport>);
 
 /// Each is long enough that what it is about grows, shrinks and is used again.
-const HISTORIES: [History; 12] = [
+const HISTORIES: [History; 13] = [
     ("commits, one group", |options| check_commits(Groups::One, 24, &rarely(options))),
     ("commits, two groups", |options| check_commits(Groups::Two, 8, &rarely(options))),
     ("out of place", |options| check_commits_with(Groups::One, OUT_OF_PLACE, 16, &rarely(options))),
@@ -42,8 +42,12 @@ const HISTORIES: [History; 12] = [
     }),
     ("scrubs", |options| {
         let options = CrashOptions { crash_recovery_every: 13, ..options.clone() };
-        check_scrubs(ContextOptions::default(), 6, &options)?;
-        check_scrubs(OUT_OF_PLACE, 6, &options)
+        check_scrubs(ContextOptions::default(), Scrubs::First, 6, &options)?;
+        check_scrubs(OUT_OF_PLACE, Scrubs::First, 6, &options)
+    }),
+    ("scrubs behind a commit", |options| {
+        let options = CrashOptions { crash_recovery_every: 7, ..options.clone() };
+        check_scrubs(ContextOptions::default(), Scrubs::BehindCommit, 6, &options)
     }),
     ("loads", |options| check_loads(2, &CrashOptions { crash_recovery_every: 2003, ..options.clone() })),
     ("directory", |options| {

@@ -119,10 +119,20 @@ pub fn check_commits_with(
     )
 }
 
+/// Time at which the traces of what a crash undid are removed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scrubs {
+    /// Before the first commit: the announcement of what was undone is still the newest timestamp.
+    First,
+    /// Behind a commit: `LastCTS` has passed what was undone, so that only its range hides it.
+    BehindCommit,
+}
+
 /// The same, where all that recovers also removes the traces of what a crash undid, as it does when the list of
 /// invalid ranges is nearly full.
 pub fn check_scrubs(
     context_options: ContextOptions,
+    scrubs: Scrubs,
     rounds: u64,
     options: &CrashOptions,
 ) -> entresol_memory::Result<CrashReport> {
@@ -131,16 +141,40 @@ pub fn check_scrubs(
         let context = StateContext::open_or_create_with(Arc::clone(pool), context_options)?;
         run(&context, recorder, Groups::One, rounds, seed)
     };
-    check_recorded(options, run, |pool, legal| {
-        let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
-        context.remove_traces().map_err(|error| error.to_string())?;
-        let ranges = context.directory.invalid_ranges().map_err(|error| error.to_string())?;
-        if !ranges.is_empty() {
-            return Err(format!("{} ranges are left", ranges.len()));
-        }
-        // The later commits are those of this context: another would declare the timestamps invalid again.
-        verify_context(&context, legal)
-    })
+    let verify = match scrubs {
+        Scrubs::First => scrub_and_verify,
+        Scrubs::BehindCommit => commit_scrub_and_verify,
+    };
+    check_recorded(options, run, verify)
+}
+
+/// Removes all traces, then verifies. The later commits are those of this context: another would declare the
+/// timestamps invalid again.
+fn scrub_and_verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(|error| error.to_string())?;
+    verify_scrubbed(&context, legal)
+}
+
+/// The same, with a commit first: from there on an open does not declare the timestamps invalid again.
+fn commit_scrub_and_verify(pool: &Arc<Pool>, legal: &[&Content]) -> std::result::Result<(), String> {
+    let text = |error: Error| error.to_string();
+    let context = StateContext::open_or_create(Arc::clone(pool)).map_err(text)?;
+    if let [Some(first), Some(second)] = [0, 1].map(|id| context.state(StateId(id))) {
+        let writer = context.begin().map_err(text)?;
+        let changes = vec![(LATER_KEYS[0], Some(LATER_VALUE.to_vec()))];
+        write(&writer, &[first, second], &changes).map_err(text)?;
+        writer.commit(Durability::Sync).map_err(text)?;
+    }
+    verify_scrubbed(&context, legal)
+}
+
+fn verify_scrubbed(context: &Arc<StateContext>, legal: &[&Content]) -> std::result::Result<(), String> {
+    context.remove_traces().map_err(|error| error.to_string())?;
+    let ranges = context.directory.invalid_ranges().map_err(|error| error.to_string())?;
+    if !ranges.is_empty() {
+        return Err(format!("{} ranges are left", ranges.len()));
+    }
+    verify_context(context, legal)
 }
 
 /// The same of commits that are one publication, as small ones on `journal` are.
