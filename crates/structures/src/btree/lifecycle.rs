@@ -21,6 +21,7 @@ use crate::note;
 use entresol_memory::{Pool, PoolOffset, Publication};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -216,10 +217,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut unused = self.pool.publication();
         while children.len() > 1 {
             let groups = children.len().div_ceil(fan_out);
-            // Groups of equal size, so that none has a single child.
-            let size = children.len().div_ceil(groups);
             let mut upper = Entries::with_capacity(groups);
-            for group in children.chunks(size) {
+            for share in shares(children.len(), groups) {
+                let group = &children[share];
+                assert!(group.len() > 1, "an inner node has several children");
                 let reference = self.placement.allocate(&self.pool, &mut unused)?;
                 self.fill_inner(self.inner(reference)?, group[0].1, &group[1..], 0);
                 upper.push((group[0].0, inner_word(reference)));
@@ -350,6 +351,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 }
 
+/// Children of each of some nodes, one after another: none has two more than another.
+fn shares(children: usize, nodes: usize) -> impl Iterator<Item = Range<usize>> {
+    (0..nodes).map(move |node| node * children / nodes..(node + 1) * children / nodes)
+}
+
 /// Place of the reference to a node of a persistent tree.
 enum NodeLink<K> {
     /// The header.
@@ -358,4 +364,24 @@ enum NodeLink<K> {
     Leftmost(u64),
     /// The child beside a separator of an inner node.
     Separator(u64, K),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_rebuilt_inner_node_has_a_single_child_or_too_many() {
+        for fan_out in [6, 17, 52] {
+            for children in 2..60 * fan_out {
+                let mut end = 0;
+                for share in shares(children, children.div_ceil(fan_out)) {
+                    assert_eq!(share.start, end, "{children} children, at most {fan_out} each");
+                    assert!((2..=fan_out).contains(&share.len()), "{share:?} of {children}, {fan_out} each");
+                    end = share.end;
+                }
+                assert_eq!(end, children);
+            }
+        }
+    }
 }
