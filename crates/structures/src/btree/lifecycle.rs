@@ -73,6 +73,11 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let first = pool.reserve(L::BYTES)?;
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
+        assert!(
+            at.is_aligned(64) && first.offset().is_aligned(64),
+            "the header at {at:#x} and the leaf at {:#x} lie where a reference may lead",
+            first.offset()
+        );
         let kind = Self::kind();
         let first_leaf = first.offset().to_word();
         let seal = Self::seal(first.offset());
@@ -207,6 +212,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             }
             next = leaf.load_offset(geometry.next);
         }
+        debug_assert!(children[0].0 == K::MIN, "the smallest low key is that of the first leaf");
         self.root.store(self.build_inner(children)?, Ordering::Release);
         Ok(())
     }
@@ -217,6 +223,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut unused = self.pool.publication();
         while children.len() > 1 {
             let groups = children.len().div_ceil(fan_out);
+            debug_assert!(children.is_sorted_by(|one, next| one.0 < next.0), "low keys ascend");
             let mut upper = Entries::with_capacity(groups);
             for share in shares(children.len(), groups) {
                 let group = &children[share];
@@ -269,6 +276,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Frees the first leaf of the chain; returns false if there is none.
     fn free_first(&self, free_values: bool) -> Result<bool> {
+        assert!(Self::is_in_destruction(&self.pool, self.header), "the tree cannot be opened any more");
         let first = self.first_leaf();
         if first.is_null() {
             return Ok(false);
@@ -316,6 +324,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Frees a node of a persistent tree together with the link to it.
     fn free_linked(&self, link: &NodeLink<K>, offset: PoolOffset) -> Result<()> {
+        assert!(Self::is_in_destruction(&self.pool, self.header), "the tree cannot be opened any more");
         let mut with = self.pool.publication();
         with.free(offset);
         match *link {
@@ -342,6 +351,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         let mut entries = if free_values { L::sorted::<K>(node) } else { Entries::new() };
         while !entries.is_empty() {
             let left = entries.len().saturating_sub(VALUES_FREED_MAX);
+            debug_assert_eq!(L::count::<K>(node), entries.len(), "a leaf loses entries with their values");
             let mut with = self.pool.publication();
             entries.drain(left..).for_each(|(_, value)| with.free(PoolOffset::from_word(value)));
             L::truncate::<K>(node, left, &mut Medium::Pool(&self.pool, &mut with))?;

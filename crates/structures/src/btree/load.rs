@@ -56,6 +56,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     }
 
     fn append_behind(&self, last: &LeafGuard<'_>, first: K, entries: &[(K, u64)]) -> Result<()> {
+        debug_assert!(
+            entries.is_sorted_by(|one, next| one.0 < next.0),
+            "the keys of a loaded leaf ascend from {first:?} on"
+        );
         let geometry = L::geometry::<K>();
         let greatest = L::sorted::<K>(last.node).last().map(|(key, _)| *key);
         let low = (last.offset != self.first_leaf()).then(|| last.node.load_key::<K>(geometry.spare));

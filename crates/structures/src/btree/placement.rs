@@ -32,6 +32,7 @@ impl ChildRef {
 /// The child word of an inner node.
 #[inline]
 pub(super) fn inner_word(reference: u64) -> u64 {
+    debug_assert!(reference & 1 == 0, "the reference {reference:#x} leaves the tag of a child word free");
     reference | 1
 }
 
@@ -194,7 +195,10 @@ impl Placement for Dram {
     }
 
     fn free(&self, reference: u64, _with: &mut Publication<'_>) {
-        self.free.lock().push((reference / 2) as u32);
+        let mut free = self.free.lock();
+        let id = (reference / 2) as u32;
+        debug_assert!(id < self.next.load(Relaxed) && !free.contains(&id), "the node {id} is freed once");
+        free.push(id);
     }
 
     fn bytes(&self) -> usize {

@@ -77,6 +77,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
             change(&mut self.pool.publication())?
         };
         if let Some(root) = root {
+            assert!(root != 0, "a root is a node");
             self.root.store(root, Ordering::Release);
         }
         Ok(())
@@ -91,6 +92,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
         (separator, right): (K, u64),
         with: &mut Publication<'p>,
     ) -> Result<Option<u64>> {
+        debug_assert!(left != right && right != 0, "the child {right:#x} is a node beside {left:#x}");
         if let Some(parent) = parent {
             I::insert(self.inner(parent)?, separator, right, &mut self.inner_medium(with))?;
             return Ok(None);
@@ -103,7 +105,9 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Fills an unreachable node as an inner node.
     pub(super) fn fill_inner(&self, node: Node<'_>, leftmost: u64, entries: &[(K, u64)], next: u64) {
         let geometry = I::geometry::<K>();
+        assert_eq!(node.words().len(), geometry.words, "an inner node has the size of its layout");
         I::fill(node, entries);
+        debug_assert_eq!(I::count::<K>(node), entries.len(), "a filled inner node has its entries");
         node.store(geometry.spare, leftmost);
         node.store(geometry.next, next);
         if P::PERSISTENT {
@@ -114,6 +118,8 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Fills an unreachable node as a leaf.
     pub(super) fn fill_leaf(&self, node: Node<'_>, entries: &[(K, u64)], low: K, next: PoolOffset) {
         let geometry = L::geometry::<K>();
+        assert_eq!(node.words().len(), geometry.words, "a leaf has the size of its layout");
+        assert!(entries.first().is_none_or(|(key, _)| low <= *key), "no key of a leaf is below its low key");
         L::fill(node, entries);
         node.store_key(geometry.spare, low);
         node.store(geometry.next, next.to_word());
@@ -124,6 +130,10 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     fn flush_filled<N: Layout>(&self, node: Node<'_>, entries: usize) {
         let geometry = N::geometry::<K>();
         let slots = if N::FILLS_IN_ORDER { entries } else { geometry.capacity };
+        debug_assert!(
+            !N::FILLS_IN_ORDER || N::count::<K>(node) == slots,
+            "the flushed slots are those of the {slots} entries"
+        );
         let parts = [
             (node.word_offset(0), geometry.keys * 8),
             (node.word_offset(geometry.keys), slots * K::WORDS * 8),
@@ -134,6 +144,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
     /// Sets the root in the header; returns its word.
     pub(super) fn new_root(&self, word: u64, with: &mut Publication<'_>) -> u64 {
+        assert!(word != 0, "a root is a node");
         if P::PERSISTENT {
             with.barrier(ROOT_WITH_ITS_SPLIT);
             with.set(self.root_word_offset(), word);
@@ -216,5 +227,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
 
 /// Number of entries that stay in the left node. Ascending keys fill the node, which gets no further ones.
 fn split_place(entries: usize, at_end: bool) -> usize {
-    if at_end { entries - entries.div_ceil(10) } else { entries / 2 }
+    let keep = if at_end { entries - entries.div_ceil(10) } else { entries / 2 };
+    debug_assert!((1..entries).contains(&keep), "both parts of {entries} entries have some, not {keep}");
+    keep
 }

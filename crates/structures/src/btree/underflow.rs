@@ -100,6 +100,7 @@ impl<K: FixedKey, L: Layout, I: Layout, P: Placement> BTree<K, L, I, P> {
     /// Moves all entries of the right leaf to the left one, and frees the right one.
     fn merge_leaves(&self, parent: u64, pair: &Siblings<K>, left: Node<'_>, right: Node<'_>) -> Result<()> {
         let next = L::geometry::<K>().next;
+        debug_assert_eq!(left.load(next), pair.right, "the leaf that goes is the next of the one that stays");
         let mut with = self.pool.publication();
         node::merge::<L, K>(left, right, &mut Medium::Pool(&self.pool, &mut with))?;
         with.barrier(MERGE_IN_ONE);

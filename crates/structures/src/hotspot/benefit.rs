@@ -157,6 +157,10 @@ impl Median {
             std::cmp::Ordering::Less => present.saturating_sub(step).max(sample),
             std::cmp::Ordering::Equal => present,
         };
+        debug_assert!(
+            present == 0 || (present.min(sample)..=present.max(sample)).contains(&next),
+            "the median moves from {present} towards {sample}, not to {next}"
+        );
         self.0.store(next, Relaxed);
     }
 
@@ -218,6 +222,7 @@ impl Benefit {
 
     /// Counts a query; returns the result at the end of a period.
     pub(super) fn count_query(&self, is_hit: bool, period_queries: u64) -> Option<Period> {
+        debug_assert!(period_queries > 0, "a period has queries");
         add(&self.hits, u64::from(is_hit));
         let queries = add(&self.queries, 1);
         if queries < period_queries {

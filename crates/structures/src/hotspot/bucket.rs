@@ -108,6 +108,7 @@ pub(super) struct BucketGuard<'b> {
 
 impl Drop for BucketGuard<'_> {
     fn drop(&mut self) {
+        debug_assert_eq!(self.bucket.latch.load(Relaxed), self.version + 1, "the latch is held to its end");
         self.bucket.latch.store(self.version + 2, Release);
     }
 }
@@ -247,6 +248,14 @@ impl CacheBucket {
 
 impl BucketGuard<'_> {
     fn set_order(&self, order: QueueOrder) {
+        debug_assert!(
+            (0..order.len()).all(|age| {
+                let slot = (order.0 >> (4 * age) & 0xF).wrapping_sub(1);
+                slot < slots(1) as u64 && order.age(slot as usize) == Some(age)
+            }),
+            "each slot is once in the order {:#x}",
+            order.0
+        );
         self.bucket.order.store(order.0, Relaxed);
     }
 
@@ -267,6 +276,7 @@ impl BucketGuard<'_> {
             Some(slot) => (order, slot),
             None => (order.without(0), order.oldest()),
         };
+        debug_assert!(slot < slots(key.count) && order.age(slot).is_none(), "the slot {slot} is free");
         for (word, content) in
             self.bucket.entries[slot * (key.count + 1)..].iter().zip(&key.words[..key.count])
         {
@@ -278,6 +288,7 @@ impl BucketGuard<'_> {
 
     /// Changes the value of a key's entry, or removes it.
     fn settle(&self, key: Key, (slot, age): (usize, u32), value: Option<u64>) {
+        debug_assert_eq!(self.bucket.order().age(slot), Some(age), "a latched bucket keeps its order");
         match value {
             Some(value) => self.bucket.value(slot, key).store(value, Relaxed),
             None => self.set_order(self.bucket.order().without(age)),

@@ -62,7 +62,9 @@ impl Changes {
     #[inline]
     pub(super) fn begin(&self, hash: u64) -> ChangeGuard<'_> {
         let word = self.word(hash);
-        ChangeGuard(ChangeSnapshot { word, was: word.fetch_add(BEGIN, SeqCst).wrapping_add(BEGIN) })
+        let was = word.fetch_add(BEGIN, SeqCst).wrapping_add(BEGIN);
+        debug_assert!(was & UNDER_WAY > 0, "the changes in flight fit their bits");
+        ChangeGuard(ChangeSnapshot { word, was })
     }
 }
 
@@ -85,6 +87,7 @@ impl ChangeGuard<'_> {
 impl Drop for ChangeGuard<'_> {
     #[inline]
     fn drop(&mut self) {
-        self.0.word.fetch_sub(1, SeqCst);
+        let before = self.0.word.fetch_sub(1, SeqCst);
+        debug_assert!(before & UNDER_WAY > 0, "a change that ends was in flight");
     }
 }

@@ -267,6 +267,10 @@ impl<I: PointIndex> HotspotIndex<I> {
     #[cold]
     fn judge(&self, period: Period) {
         let probe = &self.probe;
+        assert!(
+            period.queries > 0 && period.hits <= period.queries,
+            "{period:?} has queries, some of them hits"
+        );
         self.period.fetch_add(1, Relaxed);
         probe.hit_percent.store(100 * period.hits / period.queries, Relaxed);
         let is_bypassed = self.is_bypassed.load(Relaxed);

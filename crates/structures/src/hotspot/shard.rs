@@ -87,6 +87,7 @@ impl Shard {
     }
 
     pub(super) fn set_warm_percent(&self, percent: u64) {
+        debug_assert!((1..100).contains(&percent), "a part of the entries is warm, another hot: {percent}");
         self.warm_percent.store(percent, Relaxed);
     }
 

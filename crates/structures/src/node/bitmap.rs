@@ -48,6 +48,10 @@ struct Unordered<const HASHED: bool>;
 impl<const HASHED: bool> Unordered<HASHED> {
     /// Stores an entry into a free slot.
     fn store<K: FixedKey>(node: Node<'_>, geometry: &Geometry, slot: usize, (key, value): (K, u64)) {
+        debug_assert!(
+            bits::map_word(node, geometry, slot / 64) >> (slot % 64) & 1 == 0,
+            "the slot {slot} of a new entry is free"
+        );
         node.store_entry(geometry, slot, key, value);
         if HASHED {
             let word = geometry.bytes + slot / 8;
@@ -63,6 +67,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
     }
 
     fn fill<K: FixedKey>(node: Node<'_>, geometry: &Geometry, entries: &[(K, u64)]) {
+        assert!(entries.len() <= geometry.capacity, "{} entries fit into the node", entries.len());
         (0..geometry.next).for_each(|word| node.store(word, 0));
         let mut map = Map::empty();
         for entry in entries {
@@ -70,6 +75,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
             Self::store(node, geometry, slot, *entry);
             map.insert(slot);
         }
+        debug_assert_eq!(map.count(), entries.len(), "each entry has a slot of its own");
         map.store(node, geometry);
     }
 
@@ -82,6 +88,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
     ) {
         let mut map = Map::load(node, geometry);
         let slot = Self::free_slot(&map, geometry, key);
+        debug_assert!(!map.contains(slot), "the slot {slot} of the new entry is free");
         for i in 0..K::WORDS {
             medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
         }
@@ -102,8 +109,9 @@ impl<const HASHED: bool> Unordered<HASHED> {
         medium: &mut Medium<'_, '_>,
     ) {
         let sorted = bits::sorted_slots::<K>(node, geometry);
-        let kept = kept(sorted.len());
-        Map::of(sorted[kept].iter().map(|(_, slot)| *slot)).commit(node, geometry, medium);
+        let staying = kept(sorted.len());
+        debug_assert!(staying.end <= sorted.len(), "the entries {staying:?} that stay are there");
+        Map::of(sorted[staying].iter().map(|(_, slot)| *slot)).commit(node, geometry, medium);
     }
 
     fn add<K: FixedKey>(
@@ -120,6 +128,11 @@ impl<const HASHED: bool> Unordered<HASHED> {
             medium.flush(node, geometry.keys + slot * K::WORDS, K::WORDS, APPENDED_ENTRIES);
             medium.flush(node, geometry.values + slot, 1, APPENDED_ENTRIES);
         }
+        debug_assert_eq!(
+            map.count(),
+            bits::count(node, geometry) + entries.len(),
+            "each added entry gets a slot that was free"
+        );
         if HASHED && !entries.is_empty() {
             medium.flush(node, geometry.bytes, geometry.byte_words, APPENDED_FINGERPRINTS);
         }
@@ -129,6 +142,7 @@ impl<const HASHED: bool> Unordered<HASHED> {
     fn copy_upper<K: FixedKey>(from: Node<'_>, geometry: &Geometry, keep: usize, fresh: Node<'_>) {
         (0..geometry.words).for_each(|word| fresh.store(word, from.load(word)));
         let sorted = bits::sorted_slots::<K>(from, geometry);
+        debug_assert!(keep <= sorted.len(), "{keep} of {} entries are left out", sorted.len());
         Map::of(sorted[keep..].iter().map(|(_, slot)| *slot)).store(fresh, geometry);
     }
 }
@@ -196,6 +210,7 @@ macro_rules! unordered_layout {
             fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
                 let geometry = Self::geometry::<K>();
                 let mut map = Map::load(node, geometry);
+                debug_assert!(map.contains(slot), "the erased slot {slot} holds an entry");
                 map.remove(slot);
                 map.commit(node, geometry, medium);
                 Ok(())
@@ -208,6 +223,10 @@ macro_rules! unordered_layout {
                 medium: &mut Medium<'_, '_>,
             ) -> Result<()> {
                 let geometry = Self::geometry::<K>();
+                debug_assert!(
+                    Map::load(node, geometry).contains(slot),
+                    "the replaced slot {slot} holds an entry"
+                );
                 for i in 0..K::WORDS {
                     medium.set(node, geometry.keys + slot * K::WORDS + i, key.word(i));
                 }

@@ -80,6 +80,24 @@ impl Map {
         map
     }
 
+    /// Returns true if a slot holds an entry.
+    pub(super) fn contains(&self, slot: usize) -> bool {
+        self.0[slot / 64] >> (slot % 64) & 1 == 1
+    }
+
+    /// Returns the number of entries.
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().map(|word| word.count_ones() as usize).sum()
+    }
+
+    /// Returns true if all of its bits are those of slots of the node.
+    pub(super) fn is_of(&self, geometry: &Geometry) -> bool {
+        (0..MAP_WORDS).all(|word| {
+            let allowed = if word < geometry.state_words { mask(geometry, word) } else { 0 };
+            self.0[word] & !allowed == 0
+        })
+    }
+
     pub(super) fn insert(&mut self, slot: usize) {
         self.0[slot / 64] |= 1 << (slot % 64);
     }
@@ -102,6 +120,7 @@ impl Map {
 
     /// Returns the first free slot from one on, or else the first of all.
     pub(super) fn free_slot_from(&self, geometry: &Geometry, from: usize) -> Option<usize> {
+        debug_assert!(from < geometry.capacity, "the preferred slot {from} is one of {}", geometry.capacity);
         let behind = (from / 64..geometry.state_words).find_map(|word| {
             let before = if word == from / 64 { (1 << (from % 64)) - 1 } else { 0 };
             let free = !self.0[word] & mask(geometry, word) & !before;
@@ -112,6 +131,7 @@ impl Map {
 
     /// Commits the differences to the node's map.
     pub(super) fn commit(&self, node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) {
+        debug_assert!(self.is_of(geometry), "the committed bits {:x?} are of slots that exist", self.0);
         for word in 0..geometry.state_words {
             if self.0[word] != node.load(word) {
                 medium.set(node, word, self.0[word]);
@@ -121,6 +141,7 @@ impl Map {
 
     /// Stores the map into an unreachable node.
     pub(super) fn store(&self, node: Node<'_>, geometry: &Geometry) {
+        debug_assert!(self.is_of(geometry), "the stored bits {:x?} are of slots that exist", self.0);
         (0..geometry.state_words).for_each(|word| node.store(word, self.0[word]));
     }
 }

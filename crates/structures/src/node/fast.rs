@@ -57,6 +57,7 @@ fn remove_duplicate<K: FixedKey>(
 ) -> Result<()> {
     let Some(first) = duplicate::<K>(node, geometry) else { return Ok(()) };
     let last = slots(node, geometry) - 1;
+    debug_assert!(first < last, "the copy at {first} is left of its entry");
     let mut from = first;
     loop {
         // Afterwards the entry at the end of the moved ones is duplicated, or the node is shorter.
@@ -82,6 +83,10 @@ fn shift<K: FixedKey>(
     (from, to): (usize, usize),
     medium: &mut Medium<'_, '_>,
 ) {
+    debug_assert!(
+        from.abs_diff(to) == 1 && from.max(to) < geometry.capacity,
+        "an entry shifts by one slot, from {from} to {to}"
+    );
     medium.barrier(SHIFT_WITH_ITS_INSERT);
     medium.set(node, geometry.values + to, node.value(geometry, from));
     medium.set(node, geometry.keys + to, node.key::<K>(geometry, from).word(0));
@@ -95,6 +100,7 @@ fn set_entry<K: FixedKey>(
     (key, value): (K, u64),
     medium: &mut Medium<'_, '_>,
 ) {
+    debug_assert!(slot < geometry.capacity, "the slot {slot} is one of {}", geometry.capacity);
     medium.set(node, geometry.values + slot, value);
     medium.set(node, geometry.keys + slot, key.word(0));
 }
@@ -139,6 +145,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
         let geometry = Self::geometry::<K>();
+        assert!(entries.len() <= geometry.capacity, "{} entries fit into the node", entries.len());
         (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, slot, *key, *value);
@@ -203,6 +210,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
             remove_duplicate::<K>(node, geometry, medium)?;
         }
         let count = slots(node, geometry);
+        debug_assert!(count < geometry.capacity, "a node that an entry is added to has room");
         let place = search::rank(node, geometry, 0, count, key);
         if place == count {
             medium.write(node, geometry.keys + place, key.word(0));
@@ -239,6 +247,7 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         remove_duplicate::<K>(node, geometry, medium)?;
         let slot = Self::find(node, key).expect("removing a duplicate loses no key");
         let count = slots(node, geometry);
+        debug_assert!(slot < count, "the erased slot {slot} is one of {count} in use");
         if slot + 1 == count {
             medium.set(node, STATE, count as u64 - 1);
         } else {
@@ -263,7 +272,9 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
     }
 
     fn truncate<K: FixedKey>(node: Node<'_>, keep: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
-        remove_duplicate::<K>(node, Self::geometry::<K>(), medium)?;
+        let geometry = Self::geometry::<K>();
+        remove_duplicate::<K>(node, geometry, medium)?;
+        debug_assert!(keep <= slots(node, geometry), "the {keep} entries that stay are there");
         medium.set(node, STATE, keep as u64);
         Ok(())
     }
@@ -272,6 +283,11 @@ impl<const BYTES: usize> Layout for Fast<BYTES> {
         let geometry = Self::geometry::<K>();
         remove_duplicate::<K>(node, geometry, medium)?;
         let count = slots(node, geometry);
+        assert!(
+            count + entries.len() <= geometry.capacity,
+            "{} entries fit behind {count} others",
+            entries.len()
+        );
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, count + i, *key, *value);
         }

@@ -105,6 +105,11 @@ impl Slots {
     }
 
     fn insert(&mut self, place: usize, slot: usize) {
+        debug_assert!(
+            place <= self.len() && self.len() < usize::from(u8::MAX) && slot < usize::from(u8::MAX),
+            "the slot {slot} fits at {place} among {}",
+            self.len()
+        );
         let end = 1 + self.len();
         self.bytes.copy_within(1 + place..end, 2 + place);
         self.bytes[1 + place] = slot as u8;
@@ -112,6 +117,7 @@ impl Slots {
     }
 
     fn remove(&mut self, place: usize) {
+        debug_assert!(place < self.len(), "the position {place} is one of {}", self.len());
         let end = 1 + self.len();
         self.bytes.copy_within(2 + place..end, 1 + place);
         self.bytes[0] -= 1;
@@ -150,6 +156,8 @@ fn invalidate(node: Node<'_>, geometry: &Geometry, medium: &mut Medium<'_, '_>) 
 
 /// Writes the slot array and commits the bitmap that belongs to it.
 fn commit(node: Node<'_>, geometry: &Geometry, slots: &Slots, map: &Map, medium: &mut Medium<'_, '_>) {
+    debug_assert!(map.is_of(geometry), "the committed bits are of slots that exist");
+    debug_assert!(slots.iter().all(|slot| slot < geometry.capacity), "the slot array names slots that exist");
     for (i, word) in slots.words(geometry).enumerate() {
         if node.load(geometry.bytes + i) != word {
             medium.write(node, geometry.bytes + i, word);
@@ -178,6 +186,7 @@ impl<const BYTES: usize> Indirection<BYTES> {
         invalidate(node, geometry, medium);
         for (i, (key, value)) in entries.iter().enumerate() {
             let slot = map.free_slot(geometry).expect("the caller has checked that there is room");
+            debug_assert!(!map.contains(slot), "the slot {slot} of the new entry is free");
             map.insert(slot);
             slots.insert(place + i, slot);
             for i in 0..K::WORDS {
@@ -211,6 +220,7 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
         let geometry = Self::geometry::<K>();
+        assert!(entries.len() <= geometry.capacity, "{} entries fit into the node", entries.len());
         (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, slot, *key, *value);
@@ -275,6 +285,7 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
             slots.remove(place);
         }
         let mut map = Map::load(node, geometry);
+        debug_assert!(map.contains(slot), "the erased slot {slot} holds an entry");
         map.remove(slot);
         invalidate(node, geometry, medium);
         commit(node, geometry, &slots, &map, medium);
@@ -306,6 +317,7 @@ impl<const BYTES: usize> Layout for Indirection<BYTES> {
 
     fn copy_upper<K: FixedKey>(from: Node<'_>, keep: usize, fresh: Node<'_>) -> bool {
         let geometry = Self::geometry::<K>();
+        debug_assert!(keep <= bits::count(from, geometry), "the {keep} entries that are left out are there");
         (0..geometry.words).for_each(|word| fresh.store(word, from.load(word)));
         Self::keep::<K>(fresh, |place| place >= keep, &mut Medium::Dram);
         true

@@ -20,6 +20,7 @@ impl Medium<'_, '_> {
     /// only together with the commit.
     #[inline]
     pub(crate) fn write(&mut self, node: Node<'_>, word: usize, value: u64) {
+        debug_assert!(word < node.words().len(), "the written word {word} is of the node");
         match self {
             Medium::Pool(_, with) => with.write(node.word_offset(word), value),
             Medium::Dram => node.words()[word].store(value, Relaxed),
@@ -29,6 +30,7 @@ impl Medium<'_, '_> {
     /// Changes a word with the commit.
     #[inline]
     pub(crate) fn set(&mut self, node: Node<'_>, word: usize, value: u64) {
+        debug_assert!(word < node.words().len(), "the committed word {word} is of the node");
         match self {
             Medium::Pool(_, with) => with.set(node.word_offset(word), value),
             Medium::Dram => node.words()[word].store(value, Release),
@@ -38,6 +40,7 @@ impl Medium<'_, '_> {
     /// [`Medium::set`] at a point of a protocol.
     #[inline]
     pub(crate) fn set_at(&mut self, node: Node<'_>, word: usize, value: u64, point: OrderPoint<Store>) {
+        debug_assert!(word < node.words().len(), "the committed word {word} is of the node");
         match self {
             Medium::Pool(_, with) => with.set_at(node.word_offset(word), value, point),
             Medium::Dram => node.words()[word].store(value, Release),
@@ -72,6 +75,10 @@ impl Medium<'_, '_> {
     /// Starts to make stored words durable; they are durable before the commit.
     #[inline]
     pub(crate) fn flush(&mut self, node: Node<'_>, word: usize, count: usize, point: OrderPoint<Flush>) {
+        debug_assert!(
+            word + count <= node.words().len(),
+            "the {count} words flushed from {word} on are of the node"
+        );
         if let Medium::Pool(pool, _) = self {
             pool.flush_at(node.word_offset(word), count * 8, point);
         }
@@ -88,6 +95,10 @@ impl Medium<'_, '_> {
         point: OrderPoint<Step>,
     ) {
         if let Medium::Pool(pool, _) = self {
+            debug_assert!(
+                [first, second].iter().all(|(word, count)| word + count <= node.words().len()),
+                "the words flushed at {first:?} and {second:?} are of the node"
+            );
             let ranges = [first, second].map(|(word, count)| (node.word_offset(word), count * 8));
             pool.flush_ranges_at(ranges, point);
         }
@@ -113,6 +124,19 @@ impl Medium<'_, '_> {
 
     /// Changes several words at once, now: a preparation that cannot be ordered one word at a time.
     pub(crate) fn exchange(&mut self, node: Node<'_>, words: &[(usize, u64)]) -> Result<()> {
+        assert!(
+            (1..=PUBLICATION_WORDS_MAX).contains(&words.len()),
+            "{} words are exchanged in one publication",
+            words.len()
+        );
+        debug_assert!(
+            words.iter().all(|(word, _)| *word < node.words().len()),
+            "the exchanged words are of the node"
+        );
+        debug_assert!(
+            words.iter().enumerate().all(|(i, (word, _))| words[..i].iter().all(|(other, _)| other != word)),
+            "a word is exchanged once"
+        );
         match self {
             Medium::Pool(pool, _) => {
                 let mut together = pool.publication();

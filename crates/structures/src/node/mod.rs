@@ -127,6 +127,7 @@ impl<'a> Node<'a> {
     }
 
     pub(crate) fn store_key<K: FixedKey>(&self, word: usize, key: K) {
+        debug_assert!(word + K::WORDS <= self.words.len(), "the key at word {word} lies in the node");
         (0..K::WORDS).for_each(|i| self.store(word + i, key.word(i)));
     }
 
@@ -143,12 +144,14 @@ impl<'a> Node<'a> {
     }
 
     fn store_entry<K: FixedKey>(&self, geometry: &Geometry, slot: usize, key: K, value: u64) {
+        debug_assert!(slot < geometry.capacity, "the slot {slot} is one of {}", geometry.capacity);
         self.store_key(geometry.keys + slot * K::WORDS, key);
         self.store(geometry.values + slot, value);
     }
 
     /// Copies an entry to another slot.
     fn copy_entry<K: FixedKey>(&self, geometry: &Geometry, from: usize, to: usize) {
+        debug_assert!(from < geometry.capacity, "the slot {from} is one of {}", geometry.capacity);
         self.store_entry(geometry, to, self.key::<K>(geometry, from), self.value(geometry, from));
     }
 
@@ -235,7 +238,9 @@ pub trait Layout: Sized + Send + Sync + 'static {
 
     /// Changes the value in a slot: one word.
     fn update<K: FixedKey>(node: Node<'_>, slot: usize, value: u64, medium: &mut Medium<'_, '_>) {
-        medium.set(node, Self::geometry::<K>().values + slot, value);
+        let geometry = Self::geometry::<K>();
+        debug_assert!(slot < geometry.capacity, "the changed slot {slot} is one of {}", geometry.capacity);
+        medium.set(node, geometry.values + slot, value);
     }
 
     /// Replaces the key in a slot by one between its neighbours, and its value.
@@ -246,6 +251,7 @@ pub trait Layout: Sized + Send + Sync + 'static {
         medium: &mut Medium<'_, '_>,
     ) -> Result<()> {
         let geometry = Self::geometry::<K>();
+        debug_assert!(slot < geometry.capacity, "the replaced slot {slot} is one of {}", geometry.capacity);
         (0..K::WORDS).for_each(|i| medium.set(node, geometry.keys + slot * K::WORDS + i, key.word(i)));
         medium.set(node, geometry.values + slot, value);
         Ok(())
@@ -291,8 +297,10 @@ pub fn split_move<L: Layout, K: FixedKey>(
     medium: &mut Medium<'_, '_>,
 ) -> Result<K> {
     let entries = L::sorted::<K>(node);
+    assert!(!entries.is_empty(), "a node that is split has entries");
     let keep = entries.len() / 2;
     L::fill(fresh, &entries[keep..]);
+    debug_assert_eq!(L::count::<K>(fresh), entries.len() - keep, "the fresh node has the upper half");
     L::truncate::<K>(node, keep, medium)?;
     Ok(entries[keep].0)
 }
@@ -304,10 +312,12 @@ pub fn split_copy<L: Layout, K: FixedKey>(
     medium: &mut Medium<'_, '_>,
 ) -> Result<K> {
     let entries = L::sorted::<K>(node);
+    assert!(!entries.is_empty(), "a node that is split has entries");
     let keep = entries.len() / 2;
     if !L::copy_upper::<K>(node, keep, fresh) {
         L::fill(fresh, &entries[keep..]);
     }
+    debug_assert_eq!(L::count::<K>(fresh), entries.len() - keep, "the fresh node has the upper half");
     L::truncate::<K>(node, keep, medium)?;
     Ok(entries[keep].0)
 }
@@ -318,7 +328,12 @@ pub fn merge<L: Layout, K: FixedKey>(
     right: Node<'_>,
     medium: &mut Medium<'_, '_>,
 ) -> Result<()> {
-    L::append(left, &L::sorted::<K>(right), medium)
+    let moved = L::sorted::<K>(right);
+    debug_assert!(
+        L::count::<K>(left) + moved.len() <= L::geometry::<K>().capacity,
+        "the entries of two nodes that are merged fit into one"
+    );
+    L::append(left, &moved, medium)
 }
 
 /// *Balance*: moves entries between neighbours until both have half. Returns the first key of the right one;
@@ -328,6 +343,7 @@ pub fn balance<L: Layout, K: FixedKey>(
     right: Node<'_>,
     medium: &mut Medium<'_, '_>,
 ) -> Result<Option<K>> {
+    assert!(L::SHIFTS_BLOCKS, "{} nodes are rewritten, not balanced in place", L::NAME);
     let (lower, upper) = (L::sorted::<K>(left), L::sorted::<K>(right));
     if lower.len() + 1 < upper.len() {
         let moved = (upper.len() - lower.len()) / 2;

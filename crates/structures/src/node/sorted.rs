@@ -52,6 +52,7 @@ impl Gap {
     }
 
     fn encode(self) -> u64 {
+        debug_assert!(self.start <= self.end && self.end <= 0xFFFF, "{self:?} is a gap");
         self.start as u64 | (self.end as u64) << 16
     }
 
@@ -110,6 +111,10 @@ fn copy_across<K: FixedKey>(
     count: usize,
     medium: &mut Medium<'_, '_>,
 ) -> Gap {
+    debug_assert!(
+        count <= gap.width() && count <= gap.start.abs_diff(place),
+        "the copies of {count} entries overwrite no entry beside {gap:?}, and do not pass {place}"
+    );
     if place < gap.start {
         let after = Gap { start: gap.start - count, end: gap.end - count };
         for i in 0..count {
@@ -139,6 +144,7 @@ fn approach<K: FixedKey>(
         // An empty gap may be anywhere.
         return Gap { start: place, end: place };
     }
+    debug_assert!(place <= gap.count(geometry), "the position {place} is one in the order of keys");
     while gap.start.abs_diff(place) > distance_max {
         let count = (gap.start.abs_diff(place) - distance_max).min(gap.width());
         let after = copy_across::<K>(node, geometry, gap, place, count, medium);
@@ -161,6 +167,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
         let geometry = Self::geometry::<K>();
+        assert!(entries.len() <= geometry.capacity, "{} entries fit into the node", entries.len());
         (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, slot, *key, *value);
@@ -204,9 +211,11 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
         let geometry = Self::geometry::<K>();
         let gap = Gap::load(node, geometry);
         let place = place_of(node, geometry, gap, key);
+        assert!(gap.width() > 0, "a node that an entry is added to has room");
         // The entries that move last and the entry itself use the gap together.
         let gap = approach::<K>(node, geometry, place, gap.width() - 1, medium);
         let moved = gap.start.abs_diff(place);
+        debug_assert!(moved < gap.width(), "{moved} moved entries leave a slot of {gap:?} to the new one");
         let after = copy_across::<K>(node, geometry, gap, place, moved, medium);
         // The entry is written to the side where the gap has been free all along.
         let (slot, after) = if place < gap.start {
@@ -225,6 +234,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
         let gap = Gap::load(node, geometry);
+        debug_assert!(!(gap.start..gap.end).contains(&slot), "the erased slot {slot} is not in {gap:?}");
         let place = gap.place(slot);
         let after = if gap.width() == 0 {
             Gap { start: place, end: place + 1 }
@@ -253,6 +263,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
         let gap = approach::<K>(node, geometry, Self::count::<K>(node), 0, medium);
+        assert!(entries.len() <= gap.width(), "{} entries fit into {gap:?}", entries.len());
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, gap.start + i, *key, *value);
         }
@@ -264,6 +275,7 @@ impl<const BYTES: usize> Layout for Sorted<BYTES> {
     fn prepend<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
         let gap = approach::<K>(node, geometry, 0, 0, medium);
+        assert!(entries.len() <= gap.width(), "{} entries fit into {gap:?}", entries.len());
         let first = gap.end - entries.len();
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, first + i, *key, *value);

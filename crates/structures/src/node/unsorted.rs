@@ -45,6 +45,12 @@ impl UsedSlots {
     }
 
     fn encode(self) -> u64 {
+        debug_assert!(
+            self.slots <= 0xFFFF && self.hole.is_none_or(|hole| hole < self.slots),
+            "the hole {:?} is one of {} slots",
+            self.hole,
+            self.slots
+        );
         self.slots as u64 | self.hole.map_or(0, |hole| hole as u64 + 1) << 16
     }
 
@@ -76,6 +82,7 @@ fn write_entry<K: FixedKey>(
     (key, value): (K, u64),
     medium: &mut Medium<'_, '_>,
 ) {
+    debug_assert!(slot < geometry.capacity, "the slot {slot} is one of {}", geometry.capacity);
     for i in 0..K::WORDS {
         medium.write(node, geometry.keys + slot * K::WORDS + i, key.word(i));
     }
@@ -107,11 +114,12 @@ fn keep<K: FixedKey>(
     let count = fill_hole::<K>(node, geometry, medium);
     let mut order: Vec<usize> = (0..count).collect();
     order.sort_unstable_by_key(|slot| node.key::<K>(geometry, *slot));
-    let kept = kept(count);
+    let staying = kept(count);
+    debug_assert!(staying.end <= count, "the entries {staying:?} that stay are there");
     let mut stays = vec![false; count];
-    order[kept.clone()].iter().for_each(|slot| stays[*slot] = true);
-    let leaving = (0..kept.len()).filter(|slot| !stays[*slot]);
-    let coming = (kept.len()..count).filter(|slot| stays[*slot]);
+    order[staying.clone()].iter().for_each(|slot| stays[*slot] = true);
+    let leaving = (0..staying.len()).filter(|slot| !stays[*slot]);
+    let coming = (staying.len()..count).filter(|slot| stays[*slot]);
     let pairs: Vec<(usize, usize)> = leaving.zip(coming).collect();
     for pairs in pairs.chunks(PUBLICATION_WORDS_MAX / (2 * (K::WORDS + 1))) {
         let mut words = Vec::with_capacity(PUBLICATION_WORDS_MAX);
@@ -124,7 +132,7 @@ fn keep<K: FixedKey>(
         }
         medium.exchange(node, &words)?;
     }
-    medium.set(node, STATE, UsedSlots { slots: kept.len(), hole: None }.encode());
+    medium.set(node, STATE, UsedSlots { slots: staying.len(), hole: None }.encode());
     Ok(())
 }
 
@@ -140,6 +148,7 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
 
     fn fill<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)]) {
         let geometry = Self::geometry::<K>();
+        assert!(entries.len() <= geometry.capacity, "{} entries fit into the node", entries.len());
         (0..geometry.next).for_each(|word| node.store(word, 0));
         for (slot, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, slot, *key, *value);
@@ -192,6 +201,11 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     fn erase<K: FixedKey>(node: Node<'_>, slot: usize, medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
         let used = UsedSlots::load(node, geometry);
+        debug_assert!(
+            slot < used.slots && used.hole != Some(slot),
+            "the erased slot {slot} holds one of the entries in {} slots",
+            used.slots
+        );
         let last = used.slots.saturating_sub(1);
         let after = match used.hole {
             None => UsedSlots { slots: used.slots, hole: Some(slot) }.trimmed(),
@@ -213,6 +227,11 @@ impl<const BYTES: usize> Layout for Unsorted<BYTES> {
     fn append<K: FixedKey>(node: Node<'_>, entries: &[(K, u64)], medium: &mut Medium<'_, '_>) -> Result<()> {
         let geometry = Self::geometry::<K>();
         let count = fill_hole::<K>(node, geometry, medium);
+        assert!(
+            count + entries.len() <= geometry.capacity,
+            "{} entries fit behind {count} others",
+            entries.len()
+        );
         for (i, (key, value)) in entries.iter().enumerate() {
             node.store_entry(geometry, count + i, *key, *value);
         }

@@ -97,6 +97,7 @@ impl Content for OnePair {
     }
 
     fn fill<K: FixedKey>(parts: Parts<'_>, entries: &[(K, u64)]) {
+        assert!(entries.len() <= 1, "a node of a pair has one entry, not {}", entries.len());
         parts.head.store(AUX, entries.first().map_or(0, |(_, value)| *value));
     }
 
@@ -162,6 +163,7 @@ impl<L: Layout> Content for Bucket<L> {
     fn fill<K: FixedKey>(parts: Parts<'_>, entries: &[(K, u64)]) {
         parts.head.store(AUX, entries.last().map_or(0, |(key, _)| key.word(0)));
         let geometry = L::geometry::<K>();
+        assert_eq!(parts.body.words().len(), geometry.words, "a bucket has the size of its layout");
         // Links that a list has elsewhere.
         (geometry.next..geometry.keys).for_each(|word| parts.body.store(word, 0));
         L::fill(parts.body, entries);
@@ -187,6 +189,7 @@ impl<L: Layout> Content for Bucket<L> {
         keep: usize,
         medium: &mut Medium<'_, '_>,
     ) -> Result<()> {
+        assert!((1..=entries.len()).contains(&keep), "a bucket keeps {keep} of {} entries", entries.len());
         medium.set(parts.head, AUX, entries[keep - 1].0.word(0));
         L::truncate::<K>(parts.body, keep, medium)
     }

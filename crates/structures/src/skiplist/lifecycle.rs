@@ -80,6 +80,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let head = pool.reserve(head_bytes)?;
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
+        assert!(
+            at.is_aligned(64) && head.offset().is_aligned(64),
+            "the header at {at:#x} and the head at {:#x} lie where a reference may lead",
+            head.offset()
+        );
         let values = [MAGIC, Self::kind(), head.offset().to_word(), 0, Self::seal(head.offset()), 0, 0, 0];
         for (word, value) in (0..).zip(values) {
             publication.write(at.word(word), value);
@@ -119,7 +124,9 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         if !T::PERSISTENT {
             list.rebuild()?;
         }
-        list.levels.store(list.levels_in_use()?, Release);
+        let levels = list.levels_in_use()?;
+        assert!((1..=LEVELS_MAX).contains(&levels), "{levels} levels are in use, of {LEVELS_MAX}");
+        list.levels.store(levels, Release);
         Ok(list)
     }
 
@@ -170,7 +177,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             if height > 1 {
                 let tower = self.arena.allocate(node, low, height);
                 for (level, last) in last.iter_mut().enumerate().take(height).skip(1) {
-                    self.arena.forward(*last, level).store(tower, Release);
+                    let forward = self.arena.forward(*last, level);
+                    debug_assert_eq!(
+                        forward.load(Acquire),
+                        0,
+                        "a tower is linked behind the last of its level"
+                    );
+                    forward.store(tower, Release);
                     *last = tower;
                 }
             }
@@ -223,6 +236,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         let height = self.head_words(node)?.load(META) & 0xFF;
         let parts = self.parts(node);
         C::check::<K>(parts).map_err(|message| Error::Corrupt { offset: node, message })?;
+        assert!(Self::is_in_destruction(&self.pool, self.header), "the list cannot be opened any more");
         let mut with = self.pool.publication();
         if free_values {
             self.free_values(parts)?.into_iter().for_each(|value| with.free(PoolOffset::from_word(value)));

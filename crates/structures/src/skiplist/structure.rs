@@ -106,6 +106,13 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     ) -> Result<()> {
         let (offset, low) = (fresh.offset(), entries[0].0);
         let in_pool = Self::levels_in_pool(height);
+        debug_assert!(
+            self.pool.word(Self::forward_word(path.node, 0)).load(Acquire) == path.after[0]
+                && (1..height).all(|level| {
+                    self.forward(path.before[level], level).is_ok_and(|forward| forward == path.after[level])
+                }),
+            "nothing was linked between the latched nodes of the path"
+        );
         self.fill(offset, in_pool, low, entries);
         for level in 0..in_pool {
             self.pool.word(Self::forward_word(offset, level)).store(path.after[level], Release);
@@ -134,6 +141,10 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
     /// Fills an unreachable node, with null pointers. The caller flushes it.
     pub(super) fn fill(&self, offset: PoolOffset, in_pool: usize, low: K, entries: &[(K, u64)]) {
         let head_bytes = C::head_bytes(in_pool);
+        assert!(
+            offset.is_aligned(64) && (1..=LEVELS_MAX).contains(&in_pool),
+            "a node of {in_pool} levels may lie at {offset:#x}"
+        );
         let words = self.pool.words(offset, head_bytes / 8);
         let head = Node::new(words, offset);
         (0..words.len()).for_each(|word| head.store(word, 0));
@@ -176,6 +187,7 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
             return Ok(None);
         }
         let tower = path.after[1];
+        debug_assert!(removed != self.head && removed != path.node, "the head stays, and a node before it");
         if !T::PERSISTENT {
             for level in (1..height).rev() {
                 let behind = self.arena.forward(tower, level).load(Acquire);
@@ -219,6 +231,11 @@ impl<K: FixedKey, C: Content, T: Towers> SkipList<K, C, T> {
         in_pool: usize,
         mut with: Publication<'p>,
     ) -> Result<()> {
+        debug_assert_eq!(
+            self.pool.word(Self::forward_word(path.node, 0)).load(Acquire),
+            removed.to_word(),
+            "the node that goes is the next of the one before"
+        );
         with.free(removed);
         with.barrier(LINK_AROUND_WITH_ITS_FREEING);
         for level in 0..in_pool {

@@ -104,6 +104,7 @@ impl TowerArena {
 
     /// Allocates a record of a node of this height, at least two, with null pointers.
     pub(super) fn allocate<K: FixedKey>(&self, node: PoolOffset, low: K, height: usize) -> u64 {
+        assert!((2..=LEVELS_MAX).contains(&height), "a tower has 2 to {LEVELS_MAX} levels, not {height}");
         let words = (FRONT + height - 1) as u64;
         let tower = {
             let mut room = self.room.lock();
@@ -161,6 +162,10 @@ impl TowerArena {
         pinned.defer(move || {
             if let Some(arena) = arena.upgrade() {
                 let mut room = arena.room.lock();
+                debug_assert!(
+                    0 < tower && tower < room.next && !room.free[height].contains(&tower),
+                    "the record {tower} is released once"
+                );
                 room.free[height].push(tower);
                 room.used_words -= (FRONT + height - 1) as u64;
             }

@@ -47,6 +47,7 @@ impl TrieFrame {
     ) -> Result<PoolOffset> {
         let header = pool.reserve(HEADER_BYTES)?;
         let at = header.offset();
+        assert!(at.is_aligned(64), "the header at {at:#x} lies where a reference may lead");
         let values = [MAGIC, kind, root, 0, seal([MAGIC, kind, at.to_word()]), 0, 0, 0];
         for (word, value) in (0..).zip(values) {
             with.write(at.word(word), value);
@@ -180,6 +181,10 @@ impl TrieFrame {
 
     /// Marks nodes that were unlinked and freed. The caller holds their latches.
     pub(super) fn mark_removed(&self, nodes: &[PoolOffset]) {
+        debug_assert!(
+            nodes.iter().all(|node| *node != self.header && self.load(*node) != 0),
+            "a node is removed once, and the header never"
+        );
         // First the count, then the marks: a reader of a mark sees the count.
         self.unlinked.fetch_add(1, AcqRel);
         nodes.iter().for_each(|node| self.pool.word(*node).store(0, Release));

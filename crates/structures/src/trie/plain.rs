@@ -224,6 +224,7 @@ impl Trie {
         if frame.load(slot) != 0 {
             return Err(DescentError::Conflict);
         }
+        assert!(depth < letters(key), "a path is no longer than the {} letters of its key", letters(key));
         let missing = letters(key) - depth;
         let is_last = missing <= PIECE_NODES;
         let mut piece = if is_last { None } else { Some(frame.pool.publication()) };
@@ -245,6 +246,11 @@ impl Trie {
         value: Option<u64>,
         with: &mut Publication<'p>,
     ) -> Result<PoolOffset> {
+        assert!(
+            from <= to && to <= letters(key) && (value.is_none() || to == letters(key)),
+            "the nodes {from} to {to} are of a key of {} letters, at whose end its value is",
+            letters(key)
+        );
         let pool = &self.frame.pool;
         let (mut below, mut value) = (None, value);
         for depth in (from..=to).rev() {
@@ -319,6 +325,7 @@ impl Trie {
     ) -> Attempt<()> {
         let frame = &self.frame;
         let last = nodes.len() - 1;
+        assert!(last > 0, "the root stays");
         let leads_elsewhere = |node: PoolOffset| frame.load(node.plus(ENDS)) == 1 || self.children(node) != 1;
         let mut first = last;
         while first > 1 && last - first + 1 < PIECE_NODES && !leads_elsewhere(nodes[first - 1]) {
@@ -533,6 +540,14 @@ impl TrieScan for Trie {
 
 /// Fills an unreachable node. The caller flushes it.
 fn fill(pool: &Pool, node: PoolOffset, depth: usize, value: Option<u64>, child: Option<(u64, PoolOffset)>) {
+    debug_assert!(
+        depth <= 2 * KEY_BYTES_MAX && node.is_aligned(64),
+        "a node of depth {depth} may lie at {node:#x}"
+    );
+    debug_assert!(
+        child.is_none_or(|(letter, below)| letter < LETTERS as u64 && !below.is_null()),
+        "the child {child:?} is a node beside one of {LETTERS} letters"
+    );
     let words = pool.words(node, NODE_BYTES / 8);
     words.iter().for_each(|word| word.store(0, Relaxed));
     words[0].store(meta(depth), Relaxed);

@@ -331,6 +331,11 @@ impl Patricia {
         {
             return Err(DescentError::Conflict);
         }
+        debug_assert!(
+            differs.is_none() == (step.word == 0),
+            "a leaf is alone, or under an inner node beside the child {:#x}",
+            step.word
+        );
         let leaf_bytes = (FRONT_WORDS + key.len().div_ceil(8)) * 8;
         let leaf = pool.reserve(leaf_bytes).map_err(Error::from)?;
         let inner = differs.map(|_| pool.reserve(INNER_BYTES)).transpose().map_err(Error::from)?;
