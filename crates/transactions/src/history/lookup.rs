@@ -14,7 +14,7 @@ use super::keys::{Position, reaches};
 use super::{History, Record};
 use crate::mvcc::value_buffer::ValueBuffer;
 use crate::visibility::invalid_ranges::InvalidRanges;
-use crate::{Result, Timestamp};
+use crate::{INFINITY, Result, Timestamp};
 use entresol_memory::{Pool, PoolOffset};
 use entresol_structures::KeyBytes;
 use std::ops::Bound;
@@ -78,11 +78,13 @@ impl History {
     /// Notes that something is removed from the state's index, whose versions have all ended by now. Called
     /// before it is removed.
     pub(crate) fn note_removed(&self, now: Timestamp) {
+        assert!(now > Timestamp::START && now < INFINITY, "a key is removed at a time, not at {now}");
         self.removed_up_to.fetch_max(now, Ordering::SeqCst);
     }
 
     /// Notes that nothing was removed from the index that lived after this timestamp.
     pub(crate) fn begin_with_removed_up_to(&self, at_time: Timestamp) {
+        assert!(at_time < INFINITY, "keys have been removed up to a time");
         self.removed_up_to.store(at_time, Ordering::SeqCst);
     }
 
@@ -110,6 +112,7 @@ impl History {
         let Some(record) = Record::try_open(&self.pool, offset) else { return Ok(Err(offset)) };
         let counts = record.holds_at(at, invalid);
         if counts {
+            debug_assert!(!invalid.contains(record.cts()), "a version that has ended was one of its key");
             record.copy_value(value);
         }
         Ok(Ok(counts))

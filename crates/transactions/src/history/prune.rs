@@ -175,6 +175,7 @@ impl StateContext {
                 done.records += u64::from(self.prune_record(state, &history, key, horizon)?);
             }
         }
+        debug_assert!(done.records <= over.len() as u64, "no records go but those that are over");
         round.from = next.map(Bound::Included);
         if round.from.is_none() {
             history.prune_at_ns.store(now_ns.saturating_add(retention_ns / PRUNE_ROUNDS), Ordering::Release);
@@ -204,7 +205,8 @@ impl StateContext {
         let mut publication = state.pool().publication();
         publication.free(offset);
         publication.barrier(RECORD_WITH_ITS_KEY);
-        history.index.remove(key, publication)?;
+        let removed = history.index.remove(key, publication)?;
+        assert_eq!(removed, Some(word), "the key that goes led to the record that is freed");
         Ok(true)
     }
 
@@ -236,7 +238,8 @@ impl StateContext {
         for (key, offset) in &invalid {
             let mut publication = state.pool().publication();
             publication.free(*offset);
-            history.index.remove(key, publication)?;
+            let removed = history.index.remove(key, publication)?;
+            assert_eq!(removed, Some(offset.to_word()), "the key that goes led to the record that is freed");
         }
         Ok(invalid.len() as u64)
     }

@@ -55,6 +55,7 @@ impl<'p> Record<'p> {
 
     /// Ends the version by another commit: that of the first never happened.
     fn end_again(&self, pool: &Pool, dts: Timestamp) {
+        debug_assert!(self.cts() < dts && dts < INFINITY, "[{}, {dts}) ends behind its begin", self.cts());
         self.version.first_word().store(dts.stored(), Ordering::Release);
         pool.flush_word_at(self.offset, CORRECTED_END);
     }
@@ -145,6 +146,11 @@ impl<'p> EndedVersion<'p> {
         debug_assert!(self.version.cts() < dts, "a version ends behind its begin: {}", self.version.cts());
         let dts = order::value(dts, INFINITY, RECORD_HAS_ITS_END);
         let reservation = self.reservation.as_ref().expect("it is written before it is published");
+        debug_assert!(
+            version_bytes_of(value.len()) <= reservation.bytes(),
+            "a version of {} bytes fits its memory",
+            value.len()
+        );
         Version::write(
             &self.history.pool,
             reservation.offset(),
@@ -164,6 +170,7 @@ impl<'p> EndedVersion<'p> {
 
     /// All in one history.
     fn publish_in(dts: Timestamp, endings: &mut [EndedVersion<'p>]) -> Result<()> {
+        debug_assert!(endings.iter().all(|ending| ending.version.cts() < dts), "versions end at {dts}");
         let mut reservations: SmallVec<[_; 16]> =
             endings.iter_mut().map(|ending| ending.reservation.take()).collect();
         let Some((EndedVersion { history, .. }, _)) = endings.split_first() else { return Ok(()) };

@@ -45,6 +45,7 @@ impl StateContext {
             self.prune_due_ns.store(0, Ordering::Release);
             return Ok(());
         }
+        debug_assert!(!state.is_dropped(), "{id} is not dropped while it gets a history");
         self.directory.prepare_history(id)?;
         self.keeps_history.store(true, Ordering::SeqCst);
         let (slot, _) = self.claim()?;
@@ -112,6 +113,10 @@ impl StateContext {
         let Some(history) = state.history() else { return Ok(()) };
         // No record goes before the horizon is durable, and no round that began earlier stores an older one.
         let _pruning = history.hold_pruning();
+        debug_assert!(
+            state.history().is_some_and(|now| Arc::ptr_eq(&now, &history)),
+            "the history of {id} has not ended while its horizon moves"
+        );
         history.begin_at(at);
         step(HORIZON_MOVED, || self.directory.set_horizon(id, history.horizon()));
         self.prune_due_ns.store(0, Ordering::Release);

@@ -177,6 +177,7 @@ impl StateContext {
     pub(crate) fn create_beside(&self, state: &State) -> Result<(StateId, PoolOffset)> {
         let _ddl = self.ddl.lock();
         let entry = self.directory.dropped_entry(state.group(), state.width())?;
+        assert!(entry.dropping && entry.id != state.id, "a crash destroys the index beside {}", state.id);
         let entry = self.create_index(entry, |entry, with| self.directory.add_state(entry, with))?;
         Ok((entry.id, entry.root))
     }

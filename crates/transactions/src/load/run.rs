@@ -44,6 +44,7 @@ impl Run {
         self.keys.push(key.clone());
         self.values.extend_from_slice(value);
         self.ends.push(self.values.len());
+        debug_assert_eq!(self.ends.len(), self.keys.len(), "each row has a key and the end of its value");
         true
     }
 
@@ -68,6 +69,7 @@ impl Run {
     /// Value of a row.
     pub(super) fn value(&self, place: usize) -> &[u8] {
         let begin = if place == 0 { 0 } else { self.ends[place - 1] };
+        debug_assert!(begin <= self.ends[place], "the value of row {place} ends behind its begin");
         &self.values[begin..self.ends[place]]
     }
 }

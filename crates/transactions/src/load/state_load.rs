@@ -91,6 +91,12 @@ impl StateLoad {
 
     /// Adds the exchange with the state's index to the publication of the commit.
     pub(crate) fn exchange(&self, with: &mut Publication<'_>) -> Result<IndexContent> {
+        assert!(self.run.is_empty(), "a load of {} is written before it is exchanged", self.state.id);
+        debug_assert!(
+            matches!(self.state.index.has_no_keys(), Ok(true) | Err(_)),
+            "{} is empty until it is loaded",
+            self.state.id
+        );
         Ok(self.state.index.take_content(&self.index, with)?)
     }
 
@@ -135,6 +141,7 @@ impl StateLoad {
         check_running()?;
         let (keys, places) = run.sorted().map_err(|key| self.loaded_twice(key))?;
         let between = self.last.as_ref().map_or(0, |last| keys.partition_point(|key| key <= last));
+        assert_eq!(keys.len(), places.len(), "each sorted key has its place in the run");
         let (within, behind) = keys.split_at(between);
         self.insert(within, |at| run.value(places[at]), check_running)?;
         self.append(behind, |at| run.value(places[between + at]), check_running)
@@ -151,6 +158,12 @@ impl StateLoad {
         value: impl Fn(usize) -> &'v [u8],
         check_running: &dyn Fn() -> Result<()>,
     ) -> Result<()> {
+        debug_assert!(
+            keys.is_sorted_by(|one, next| one < next)
+                && keys.first().is_none_or(|first| self.last.as_ref().is_none_or(|last| last < first)),
+            "appended keys ascend behind {:?}",
+            self.last
+        );
         for (number, chunk) in keys.chunks(OBJECTS_TOGETHER).enumerate() {
             check_running()?;
             let first = number * OBJECTS_TOGETHER;
@@ -211,9 +224,11 @@ fn write_objects<'p, 'v>(
         let layout = ObjectLayout::of_one(value.len());
         let reservation = pool.reserve(layout.bytes())?;
         let layout = layout.filling(reservation.bytes());
+        assert!(layout.bytes() <= reservation.bytes(), "an object of {layout:?} fits its memory");
         let object = VersionedObject::initialise(pool, reservation.offset(), layout);
         object.build(None, Some((Timestamp::START, value)));
         objects.push(Some(reservation));
     }
+    assert_eq!(objects.len(), count, "each row has an object");
     Ok(Objects(objects))
 }

@@ -333,7 +333,8 @@ impl StateContext {
         let mut publication = state.pool().publication();
         publication.free(offset);
         publication.barrier(DEAD_OBJECT_WITH_ITS_KEY);
-        state.index.remove(key, publication)?;
+        let removed = state.index.remove(key, publication)?;
+        assert_eq!(removed, Some(word), "the key that goes led to the object that is freed");
         Ok(Removal::Removed)
     }
 
@@ -369,7 +370,8 @@ impl StateContext {
         self.note_removed(state);
         let mut publication = state.pool().publication();
         publication.free(offset);
-        state.index.remove(key, publication)?;
+        let removed = state.index.remove(key, publication)?;
+        assert_eq!(removed, Some(offset.to_word()), "the key that goes led to the chain that is freed");
         Ok(Removal::Removed)
     }
 
@@ -405,11 +407,18 @@ impl StateContext {
         }
         let reservation = pool.reserve(old.layout().shrunk(slots).bytes())?;
         let layout = old.layout().shrunk(slots).filling(reservation.bytes());
+        assert!(
+            layout.bytes() <= reservation.bytes() && layout.slots() < old.layout().slots(),
+            "an object of {} slots gets small in {} bytes",
+            old.layout().slots(),
+            reservation.bytes()
+        );
         VersionedObject::initialise(pool, reservation.offset(), layout).build(Some((&old, &census)), None);
         let mut publication = pool.publication();
         let new = publication.allocate(reservation);
         publication.free(offset);
-        state.index.replace(key, new.to_word(), publication)?;
+        let replaced = state.index.replace(key, new.to_word(), publication)?;
+        assert_eq!(replaced, Some(word), "the key led to the object that is freed");
         Ok(true)
     }
 

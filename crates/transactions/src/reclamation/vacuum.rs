@@ -134,6 +134,8 @@ impl StateContext {
             return Ok(false);
         };
         let DroppedState { id, root, .. } = dropping[index];
+        assert!(!root.is_null(), "{id} has an index until it is destroyed");
+        debug_assert!(self.state(id).is_none(), "no transaction finds {id}, which is destroyed");
         let pool = Arc::clone(&dropping[index].pool);
         if dropping[index].unlinking.is_some() {
             // Another run had unlinked them all before it began to free the index.

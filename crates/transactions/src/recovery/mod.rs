@@ -146,6 +146,7 @@ pub(crate) fn scrub_group<'s>(
     group: &Group,
     states: impl Iterator<Item = &'s Arc<State>>,
 ) -> Result<u64> {
+    debug_assert!(!group.invalid.is_empty(), "{} has invalid timestamps whose traces are removed", group.id);
     let mut scrubbed = 0;
     for state in states.filter(|state| state.group.id == group.id) {
         let scrub = |offset| {

@@ -80,6 +80,8 @@ impl Directory {
     /// Moves the horizon of a state's history; fenced. Recovery rule: versions that ended up to there cannot
     /// be read.
     pub(crate) fn set_horizon(&self, state: StateId, horizon: Timestamp) {
+        let stored = self.word(self.history_offset(state).plus(WORD)).load(Ordering::Acquire);
+        debug_assert!(stored <= horizon.stored(), "the horizon of {state} does not move back to {horizon}");
         self.set_history_word(state, 1, horizon.stored());
     }
 
