@@ -2,7 +2,7 @@
 //!
 //! Analysing and optimising a join of four tables takes milliseconds, as long as a star join of six million rows
 //! takes on columns. A query whose statement the session has run before has its optimised logical plan already, and
-//! templates of physical plans ([`Templates`]), which are bound to the transaction and fit sizes of tables.
+//! templates of physical plans ([`PlanTemplates`]), which are bound to the transaction and fit sizes of tables.
 //!
 //! # Invariants
 //!
@@ -14,7 +14,7 @@
 //! statement that came once leaves a number ([`SEEN_MAX`]).
 
 use crate::postgres::settings::Settings;
-use crate::session::templates::Templates;
+use crate::session::templates::PlanTemplates;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DFStatement;
@@ -71,7 +71,7 @@ pub(crate) struct RepeatedQuery {
     pub(crate) plan: LogicalPlan,
     /// Columns of its result.
     pub(crate) columns: SchemaRef,
-    pub(crate) templates: Arc<Templates>,
+    pub(crate) templates: Arc<PlanTemplates>,
 }
 
 /// Plans of a session; see the [module](self).
@@ -145,7 +145,8 @@ impl PlanCache {
         (plan, columns): (LogicalPlan, SchemaRef),
         memory: Option<MemoryReservation>,
     ) -> Arc<RepeatedQuery> {
-        let query = Arc::new(RepeatedQuery { plan, columns, templates: Arc::new(Templates::of_optimised()) });
+        let query =
+            Arc::new(RepeatedQuery { plan, columns, templates: Arc::new(PlanTemplates::of_optimised()) });
         let mut plans = self.0.lock();
         if plans.cached.len() == PLANS_MAX {
             plans.cached.pop_front();

@@ -18,7 +18,7 @@ const TEMPLATES_MAX: u32 = 64;
 
 /// Width of a template.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Width {
+pub(crate) enum PlanWidth {
     /// One partition, for few rows.
     #[default]
     Narrow,
@@ -26,27 +26,27 @@ pub(crate) enum Width {
     Wide,
 }
 
-impl Width {
+impl PlanWidth {
     /// The other one.
-    pub(crate) fn other(self) -> Width {
+    pub(crate) fn other(self) -> PlanWidth {
         match self {
-            Width::Narrow => Width::Wide,
-            Width::Wide => Width::Narrow,
+            PlanWidth::Narrow => PlanWidth::Wide,
+            PlanWidth::Wide => PlanWidth::Narrow,
         }
     }
 }
 
 /// Physical plan that belongs to no transaction, and the slot of its values.
 #[derive(Debug)]
-pub(crate) struct Template {
-    pub(crate) width: Width,
+pub(crate) struct PlanTemplate {
+    pub(crate) width: PlanWidth,
     pub(crate) physical: Arc<dyn ExecutionPlan>,
     pub(crate) values: Arc<RunValues>,
     /// Values of the parameters that are constants of the plan: numbers of rows.
     pub(crate) constants: BTreeMap<usize, ScalarValue>,
 }
 
-impl Template {
+impl PlanTemplate {
     fn has_constants(&self, values: &[ScalarValue]) -> bool {
         self.constants.iter().all(|(at, constant)| values.get(*at) == Some(constant))
     }
@@ -54,7 +54,7 @@ impl Template {
 
 /// Templates of a query; see the [module](self).
 #[derive(Debug, Default)]
-pub(crate) struct Templates {
+pub(crate) struct PlanTemplates {
     state: Mutex<State>,
     /// True if the query's plan is an optimised one, without parameters.
     is_optimised: bool,
@@ -67,7 +67,7 @@ struct State {
     /// True once the query has been run.
     has_run: bool,
     /// Width of the last run.
-    last: Width,
+    last: PlanWidth,
     /// Number of runs that planned nothing.
     reuses: u64,
 }
@@ -75,7 +75,7 @@ struct State {
 #[derive(Debug, Default)]
 struct Slot {
     /// None before the first run, and while one runs.
-    template: Option<Template>,
+    template: Option<PlanTemplate>,
     /// Number of templates that were made.
     made: u32,
     /// True if the query has no template of this width.
@@ -83,18 +83,18 @@ struct Slot {
 }
 
 impl State {
-    fn slot(&mut self, width: Width) -> &mut Slot {
+    fn slot(&mut self, width: PlanWidth) -> &mut Slot {
         match width {
-            Width::Narrow => &mut self.narrow,
-            Width::Wide => &mut self.wide,
+            PlanWidth::Narrow => &mut self.narrow,
+            PlanWidth::Wide => &mut self.wide,
         }
     }
 }
 
-impl Templates {
+impl PlanTemplates {
     /// Templates of a query that has no parameters, and whose plan is optimised.
-    pub(crate) fn of_optimised() -> Templates {
-        Templates { is_optimised: true, ..Templates::default() }
+    pub(crate) fn of_optimised() -> PlanTemplates {
+        PlanTemplates { is_optimised: true, ..PlanTemplates::default() }
     }
 
     /// Returns true if the query's plan is an optimised one.
@@ -108,23 +108,23 @@ impl Templates {
     }
 
     /// Width of the last run.
-    pub(crate) fn last_width(&self) -> Width {
+    pub(crate) fn last_width(&self) -> PlanWidth {
         self.state.lock().last
     }
 
     /// Returns true if the query has no template of a width.
-    pub(crate) fn is_refused(&self, width: Width) -> bool {
+    pub(crate) fn is_refused(&self, width: PlanWidth) -> bool {
         self.state.lock().slot(width).is_refused
     }
 
     /// Lends the template of a width, if there is one for these values.
-    pub(crate) fn take(&self, width: Width, values: &[ScalarValue]) -> Option<Template> {
+    pub(crate) fn take(&self, width: PlanWidth, values: &[ScalarValue]) -> Option<PlanTemplate> {
         let template = self.state.lock().slot(width).template.take();
         template.filter(|template| template.has_constants(values))
     }
 
     /// Keeps a template for the next run.
-    pub(crate) fn put_back(&self, template: Template) {
+    pub(crate) fn put_back(&self, template: PlanTemplate) {
         template.values.clear();
         let mut state = self.state.lock();
         let slot = state.slot(template.width);
@@ -132,12 +132,12 @@ impl Templates {
     }
 
     /// Has the query planned with its values from now on, where it would have a template of a width.
-    pub(crate) fn refuse(&self, width: Width) {
+    pub(crate) fn refuse(&self, width: PlanWidth) {
         self.state.lock().slot(width).is_refused = true;
     }
 
     /// Notes that a template is made, and refuses others if too many did not fit.
-    pub(crate) fn count_template(&self, width: Width) {
+    pub(crate) fn count_template(&self, width: PlanWidth) {
         let mut state = self.state.lock();
         let slot = state.slot(width);
         slot.made += 1;
@@ -145,7 +145,7 @@ impl Templates {
     }
 
     /// Notes a run of a template, of one that was made for it or of one that was there.
-    pub(crate) fn count_run(&self, width: Width, is_new: bool) {
+    pub(crate) fn count_run(&self, width: PlanWidth, is_new: bool) {
         let mut state = self.state.lock();
         state.reuses += u64::from(!is_new);
         state.last = width;

@@ -54,7 +54,7 @@ use crate::postgres::time_zones::Zone;
 use crate::session::current::Current;
 use crate::session::plan_cache::{PlanningVersion, RepeatedQuery};
 use crate::session::result::FastPathResult;
-use crate::session::templates::Templates;
+use crate::session::templates::PlanTemplates;
 use datafusion::arrow::datatypes::{DataType as ArrowType, SchemaRef};
 use datafusion::common::ScalarValue;
 use datafusion::logical_expr::LogicalPlan;
@@ -113,7 +113,7 @@ enum Execution {
 struct PlannedQuery {
     plan: LogicalPlan,
     /// Templates of its generic plan, if neither the time nor the session can change it.
-    generic: Option<Arc<Templates>>,
+    generic: Option<Arc<PlanTemplates>>,
 }
 
 impl PlannedQuery {

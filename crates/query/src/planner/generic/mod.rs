@@ -37,7 +37,7 @@ use crate::planner::running_query::RunningQuery;
 use crate::planner::yielding::Interruptible;
 use crate::session::core::SessionCore;
 use crate::session::run_values::RunValues;
-use crate::session::templates::{Template, Templates, Width};
+use crate::session::templates::{PlanTemplate, PlanTemplates, PlanWidth};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::{Result as DFResult, ScalarValue};
@@ -58,15 +58,15 @@ const NARROW_ROWS_MAX: usize = 16_384;
 
 /// Run of a query by its generic plan.
 struct GenericRun<'r> {
-    templates: &'r Arc<Templates>,
+    templates: &'r Arc<PlanTemplates>,
     session: &'r SessionCore,
     transaction: &'r Arc<Transaction>,
     plan: &'r LogicalPlan,
     values: &'r [ScalarValue],
 }
 
-/// Result of trying a width.
-enum Tried {
+/// Result of an attempt with a width.
+enum Attempt {
     Started(SendableRecordBatchStream),
     /// The rows that are read with these values are few, or many, for it; or it has no template of this width.
     Other,
@@ -83,7 +83,7 @@ enum TemplateFit {
 /// Starts a query with these values, of exactly the parameters' types, by one of its templates. `None` if it has to
 /// be planned with them.
 pub(crate) async fn start(
-    templates: &Arc<Templates>,
+    templates: &Arc<PlanTemplates>,
     session: &SessionCore,
     transaction: &Arc<Transaction>,
     plan: &LogicalPlan,
@@ -96,8 +96,8 @@ pub(crate) async fn start(
     let last = templates.last_width();
     for width in [last, last.other()] {
         match run.start(width).await? {
-            Tried::Started(rows) => return Ok(Some(rows)),
-            Tried::Other => {}
+            Attempt::Started(rows) => return Ok(Some(rows)),
+            Attempt::Other => {}
         }
     }
     Ok(None)
@@ -105,16 +105,16 @@ pub(crate) async fn start(
 
 impl GenericRun<'_> {
     /// Starts the query by a template of a width, which is made if there is none that fits.
-    async fn start(&self, width: Width) -> Result<Tried> {
+    async fn start(&self, width: PlanWidth) -> Result<Attempt> {
         if self.templates.is_refused(width) {
-            return Ok(Tried::Other);
+            return Ok(Attempt::Other);
         }
         if let Some(template) = self.templates.take(width, self.values) {
             match self.bound(&template)? {
                 TemplateFit::Bound(plan) => return self.started(template, &plan, false),
                 TemplateFit::OtherWidth => {
                     self.templates.put_back(template);
-                    return Ok(Tried::Other);
+                    return Ok(Attempt::Other);
                 }
                 TemplateFit::Misfit => {}
             }
@@ -122,21 +122,21 @@ impl GenericRun<'_> {
         // Whatever fails, the plan with literals decides what the error is.
         let Ok(Some(template)) = Box::pin(self.template(width)).await else {
             self.templates.refuse(width);
-            return Ok(Tried::Other);
+            return Ok(Attempt::Other);
         };
         self.templates.count_template(width);
         match self.bound(&template)? {
             TemplateFit::Bound(plan) => self.started(template, &plan, true),
             TemplateFit::OtherWidth => {
                 self.templates.put_back(template);
-                Ok(Tried::Other)
+                Ok(Attempt::Other)
             }
-            TemplateFit::Misfit => Ok(Tried::Other),
+            TemplateFit::Misfit => Ok(Attempt::Other),
         }
     }
 
     /// Plans the query; `None` if its plan cannot be run again.
-    async fn template(&self, width: Width) -> Result<Option<Template>> {
+    async fn template(&self, width: PlanWidth) -> Result<Option<PlanTemplate>> {
         let (plan, constants) = with_constant_limits(self.plan.clone(), self.values)?;
         // Scans choose their access by these values, and remember how.
         let _assumed = self.session.current.assume(self.values);
@@ -148,44 +148,49 @@ impl GenericRun<'_> {
         if !is_reusable(&physical, width)? {
             return Ok(None);
         }
-        Ok(Some(Template { width, physical: unbound(physical)?, values, constants }))
+        Ok(Some(PlanTemplate { width, physical: unbound(physical)?, values, constants }))
     }
 
     /// Fresh copy of a template's plan, with the values in its slot.
-    fn bound(&self, template: &Template) -> Result<TemplateFit> {
+    fn bound(&self, template: &PlanTemplate) -> Result<TemplateFit> {
         let query = RunningQuery::new(&self.session.running);
         let mut binding = PlanBinding::new(self.transaction, self.values, query);
         let Some(plan) = binding.rebound(&template.physical)? else { return Ok(TemplateFit::Misfit) };
-        let width = if binding.rows() > NARROW_ROWS_MAX { Width::Wide } else { Width::Narrow };
+        let width = if binding.rows() > NARROW_ROWS_MAX { PlanWidth::Wide } else { PlanWidth::Narrow };
         // A union has several partitions, so it has no narrow template.
-        let is_only_wide = width == Width::Narrow && self.templates.is_refused(width);
+        let is_only_wide = width == PlanWidth::Narrow && self.templates.is_refused(width);
         if width != template.width && !is_only_wide {
             return Ok(TemplateFit::OtherWidth);
         }
-        if template.width == Width::Wide && !binding.is_alike() {
+        if template.width == PlanWidth::Wide && !binding.is_alike() {
             return Ok(TemplateFit::Misfit);
         }
         template.values.set(self.values);
         Ok(TemplateFit::Bound(plan))
     }
 
-    fn started(&self, template: Template, plan: &Arc<dyn ExecutionPlan>, is_new: bool) -> Result<Tried> {
+    fn started(
+        &self,
+        template: PlanTemplate,
+        plan: &Arc<dyn ExecutionPlan>,
+        is_new: bool,
+    ) -> Result<Attempt> {
         self.templates.count_run(template.width, is_new);
         let rows = execute_stream(Arc::clone(plan), self.session.context.task_ctx())?;
         let schema = rows.schema();
         let lent = Some((Arc::clone(self.templates), template));
-        Ok(Tried::Started(Box::pin(Rows { rows: Some(rows), schema, lent })))
+        Ok(Attempt::Started(Box::pin(Rows { rows: Some(rows), schema, lent })))
     }
 }
 
 /// State that plans for a width, and leaves what belongs to a run to [`rebinding`].
-fn planning_state(state: SessionState, width: Width) -> SessionState {
+fn planning_state(state: SessionState, width: PlanWidth) -> SessionState {
     let is_of_plan =
         |rule: &&Arc<dyn PhysicalOptimizerRule + Send + Sync>| rule.name() != Interruptible::NAME;
     let rules = state.physical_optimizers().iter().filter(is_of_plan).cloned().collect();
     let config = match width {
-        Width::Narrow => state.config().clone().with_target_partitions(1),
-        Width::Wide => state.config().clone(),
+        PlanWidth::Narrow => state.config().clone().with_target_partitions(1),
+        PlanWidth::Wide => state.config().clone(),
     };
     let builder = SessionStateBuilder::new_from_existing(state);
     builder.with_config(config).with_physical_optimizer_rules(rules).build()
@@ -196,7 +201,7 @@ struct Rows {
     /// None once they ended.
     rows: Option<SendableRecordBatchStream>,
     schema: SchemaRef,
-    lent: Option<(Arc<Templates>, Template)>,
+    lent: Option<(Arc<PlanTemplates>, PlanTemplate)>,
 }
 
 impl Rows {

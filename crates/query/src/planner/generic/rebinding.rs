@@ -11,7 +11,7 @@ use crate::planner::scans::column_scan::EntresolColumnScan;
 use crate::planner::scans::scan::EntresolScan;
 use crate::planner::star::StarJoinExec;
 use crate::planner::yielding::{interruptible, rows_of};
-use crate::session::templates::Width;
+use crate::session::templates::PlanWidth;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as DFResult, ScalarValue};
 use datafusion::physical_expr::expressions::DynamicFilterPhysicalExpr;
@@ -42,13 +42,13 @@ const FEW_ROWS: usize = 1024;
 
 /// Returns true if all nodes of a plan begin anew when they are copied; those of a narrow one have one partition,
 /// and are few.
-pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>, width: Width) -> DFResult<bool> {
+pub(super) fn is_reusable(plan: &Arc<dyn ExecutionPlan>, width: PlanWidth) -> DFResult<bool> {
     let (mut is_reusable, mut nodes) = (true, 0);
     plan.apply(|node| {
         nodes += 1;
         let fits = match width {
-            Width::Narrow => nodes <= NODES_MAX && node.properties().partitioning.partition_count() == 1,
-            Width::Wide => true,
+            PlanWidth::Narrow => nodes <= NODES_MAX && node.properties().partitioning.partition_count() == 1,
+            PlanWidth::Wide => true,
         };
         is_reusable = fits && begins_anew(node.as_ref())?;
         Ok(if is_reusable { TreeNodeRecursion::Continue } else { TreeNodeRecursion::Stop })

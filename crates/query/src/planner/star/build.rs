@@ -3,7 +3,7 @@
 use crate::planner::star::aggregate::AggregatePlan;
 use crate::planner::star::conditions::Conditions;
 use crate::planner::star::dimension::{Dimension, DimensionBatches, DimensionPlan, collect};
-use crate::planner::star::exec::KeyFilters;
+use crate::planner::star::exec::DimensionFilters;
 use crate::planner::star::gather::JoinedColumns;
 use crate::planner::star::sideways;
 use datafusion::arrow::array::{Array, ArrayRef};
@@ -32,7 +32,7 @@ pub(super) struct Dimensions {
 pub(super) async fn build(
     fact: &Arc<dyn ExecutionPlan>,
     (plans, inputs): (&[Arc<DimensionPlan>], &[Arc<dyn ExecutionPlan>]),
-    filters: &KeyFilters,
+    filters: &DimensionFilters,
     (joined, conditions): (&JoinedColumns, &Conditions),
     aggregate: Option<&AggregatePlan>,
     context: &Arc<TaskContext>,

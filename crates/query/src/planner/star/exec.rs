@@ -59,14 +59,14 @@ pub(crate) struct StarJoinExec {
     aggregate: Option<Arc<AggregatePlan>>,
     /// The fact, and the dimensions behind it.
     inputs: Vec<Arc<dyn ExecutionPlan>>,
-    filters: Arc<KeyFilters>,
+    filters: Arc<DimensionFilters>,
     properties: Arc<PlanProperties>,
     metrics: ExecutionPlanMetricsSet,
     built: Arc<OnceCell<SharedResult<Arc<Dimensions>>>>,
 }
 
 /// Conditions on the fact's keys that its scan has taken, one for each dimension.
-pub(super) type KeyFilters = [Option<Arc<DynamicFilterPhysicalExpr>>];
+pub(super) type DimensionFilters = [Option<Arc<DynamicFilterPhysicalExpr>>];
 
 type Batches = std::pin::Pin<Box<dyn Stream<Item = DFResult<RecordBatch>> + Send>>;
 
@@ -76,7 +76,7 @@ impl StarJoinExec {
         plan: Arc<StarPlan>,
         aggregate: Option<Arc<AggregatePlan>>,
         inputs: Vec<Arc<dyn ExecutionPlan>>,
-        filters: impl Into<Arc<KeyFilters>>,
+        filters: impl Into<Arc<DimensionFilters>>,
     ) -> StarJoinExec {
         let (schema, emission) = match &aggregate {
             Some(aggregate) => (&aggregate.schema, EmissionType::Final),
