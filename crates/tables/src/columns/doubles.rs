@@ -337,6 +337,7 @@ impl DoubleBlock {
             }
             integers.push(last);
         }
+        assert_eq!(integers.len(), values.len(), "each value has an integer, that of an exception is any");
         let data = words.len();
         let integers = IntegerBlock::encode(&integers, words);
         let exceptions = encode_exceptions(values, &exceptions, words);
@@ -425,7 +426,9 @@ fn encode_exceptions(values: &[f64], rows: &[usize], words: &mut Vec<u32>) -> us
     if rows.is_empty() {
         return 0;
     }
+    debug_assert!(rows.is_sorted_by(|row, next| row < next), "exceptions are found by their positions");
     let at = words.len();
+    assert!(at > 0, "the place 0 says that there are no exceptions");
     words.push(rows.len() as u32);
     words.extend(rows.iter().map(|row| *row as u32));
     for row in rows {

@@ -108,9 +108,10 @@ impl Table {
             moved += rows;
             bytes += of_rows;
             looked_at += part.len();
-            part.into_iter().for_each(|row| {
-                gone.insert(row);
-            });
+            for row in part {
+                let added = gone.insert(row);
+                debug_assert!(added, "the row {row} that leaves row group {} was there", group.number);
+            }
         }
         let is_empty = gone.len() == group.rows as usize;
         if is_empty {

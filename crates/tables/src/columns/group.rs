@@ -80,6 +80,14 @@ impl EntryKind {
 
     /// Key of the entry of a row group.
     pub(crate) fn key(self, group: u32) -> [u8; 8] {
+        debug_assert!(
+            match self {
+                EntryKind::Elf { number, piece } => number <= EntryKind::ELVES_MAX && piece < u8::MAX,
+                EntryKind::Scheme { version } => version < 1 << 24,
+                _ => true,
+            },
+            "{self:?} has a key of its own"
+        );
         let (column, last) = match self {
             EntryKind::Page { column } => (column, 0),
             EntryKind::Elf { number, piece } => (ELF_COLUMN + number, piece + 1),
@@ -191,7 +199,21 @@ impl RowGroup {
         &self.first[..] <= key && key <= &self.last[..]
     }
 
+    /// Returns true if its numbers are those of a row group.
+    fn is_sound(&self) -> bool {
+        self.rows > 0
+            && self.rows as usize <= GROUP_ROWS
+            && self.deleted <= self.rows
+            && self.first <= self.last
+            && self.cluster.is_none_or(|cluster| cluster.least <= cluster.greatest)
+    }
+
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        assert!(self.is_sound(), "an entry that is written can be read: {self:?}");
+        assert!(
+            (self.cluster.is_none() || self.dimensions.is_empty()) && self.dimensions.len() <= 255,
+            "an entry has a range of cluster keys or dimensions: {self:?}"
+        );
         let mut bytes = vec![match (&self.cluster, &self.dimensions[..]) {
             (Some(_), _) => FORMAT_CLUSTERED,
             (None, []) => FORMAT,
@@ -232,7 +254,6 @@ impl RowGroup {
             let scheme = reader.number()?;
             let mut long = || Some(u64::from_le_bytes(reader.take(8)?.try_into().ok()?));
             let (least, greatest) = (long()?, long()?);
-            (least <= greatest).then_some(())?;
             cluster = Some(ClusterRange { scheme, least, greatest });
         }
         if format == FORMAT_ELF {
@@ -241,12 +262,13 @@ impl RowGroup {
             (count > 0).then_some(())?;
         }
         let store = if is_in_store { reader.number().filter(|code| *code != 0)? } else { 0 };
-        let sound = rows > 0 && rows as usize <= GROUP_ROWS && deleted <= rows && first <= last;
-        sound.then_some(RowGroup { number, rows, deleted, bytes, first, last, cluster, dimensions, store })
+        let found = RowGroup { number, rows, deleted, bytes, first, last, cluster, dimensions, store };
+        found.is_sound().then_some(found)
     }
 }
 
 fn put_key(bytes: &mut Vec<u8>, key: &[u8]) {
+    assert!(u16::try_from(key.len()).is_ok(), "the length of a key has 16 bits: {} bytes", key.len());
     bytes.extend_from_slice(&(key.len() as u16).to_le_bytes());
     bytes.extend_from_slice(key);
 }
@@ -336,6 +358,12 @@ impl GroupSummary {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        assert!(u16::try_from(self.columns.len()).is_ok(), "a summary has {} columns", self.columns.len());
+        let pages = self.columns.iter().filter(|column| !column.is_in_elf).count();
+        assert!(
+            self.object.as_ref().is_none_or(|object| object.checksums.len() == pages),
+            "an object has the checksum of each of {pages} pages"
+        );
         let mut bytes = vec![if self.object.is_some() { FORMAT_OBJECT } else { FORMAT }];
         bytes.extend_from_slice(&(self.columns.len() as u16).to_le_bytes());
         for column in &self.columns {
@@ -427,6 +455,11 @@ impl RowSet {
     }
 
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        debug_assert_eq!(
+            self.words.iter().map(|word| word.count_ones() as usize).sum::<usize>(),
+            self.len,
+            "the rows of a set are counted"
+        );
         let mut bytes: Vec<u8> = self.words.iter().flat_map(|word| word.to_le_bytes()).collect();
         let checksum = crc32c::crc32c(&bytes);
         bytes.extend_from_slice(&checksum.to_le_bytes());

@@ -113,6 +113,24 @@ fn difference(value: i64, base: i64) -> u64 {
 impl IntegerBlock {
     /// Encodes values, at least one; their words are appended.
     pub(crate) fn encode(values: &[i64], words: &mut Vec<u32>) -> IntegerBlock {
+        assert!(!values.is_empty(), "a block has values");
+        let start = words.len();
+        let block = IntegerBlock::encode_smallest(values, words);
+        assert_eq!(
+            block.words(values.len(), &words[start..]),
+            Some(words.len() - start),
+            "a block has the words that its description says: {block:?}"
+        );
+        debug_assert_eq!(
+            block.value(&words[start..], values.len(), 0),
+            values[0],
+            "the first value comes back: {block:?}"
+        );
+        block
+    }
+
+    /// Encodes values in the way that takes the fewest words.
+    fn encode_smallest(values: &[i64], words: &mut Vec<u32>) -> IntegerBlock {
         let (least, greatest) = values.iter().fold((values[0], values[0]), |(least, greatest), &value| {
             (least.min(value), greatest.max(value))
         });
@@ -433,6 +451,7 @@ fn encode_runs(values: &[i64], least: i64, (bits, end_bits): (u32, u32), words: 
         of_runs.push(difference(run[0], least));
         ends.push(ends.last().copied().unwrap_or(0) + run.len() as u64);
     }
+    debug_assert_eq!(ends.last().copied(), Some(values.len() as u64), "the last run ends with the block");
     words.push(of_runs.len() as u32);
     pack(&of_runs, bits, words);
     pack(&ends, end_bits, words);

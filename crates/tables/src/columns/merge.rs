@@ -214,9 +214,10 @@ impl Table {
             let group = &groups[at];
             deleted += rows.len() as u64;
             let mut set = columns.deleted(tx, group)?.unwrap_or_else(|| RowSet::new(group.rows as usize));
-            rows.into_iter().for_each(|row| {
-                set.insert(row);
-            });
+            for row in rows {
+                let added = set.insert(row);
+                debug_assert!(added, "the replaced row {row} of row group {} was there", group.number);
+            }
             if set.len() == group.rows as usize {
                 columns.remove_group(tx, group)?;
             } else {

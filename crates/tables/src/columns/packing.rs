@@ -26,6 +26,10 @@ pub(crate) fn packed_words(values: usize, bits: u32) -> usize {
 /// Appends values of at most `bits` bits.
 pub(crate) fn pack(values: &[u64], bits: u32, words: &mut Vec<u32>) {
     assert!(bits <= u64::BITS, "a value has at most 64 bits");
+    debug_assert!(
+        values.iter().all(|value| bits_of(*value) <= bits),
+        "no value has more bits than the {bits} that are packed"
+    );
     let low_bits = bits.min(WORD_BITS as u32);
     pack_halves(values, low_bits, 0, words);
     if bits > low_bits {
@@ -62,6 +66,7 @@ fn mask(bits: usize) -> u64 {
 /// most 32 bits. Unpacked are whole chunks.
 #[inline]
 pub(crate) fn unpack(words: &[u32], values: usize, bits: u32, mut f: impl FnMut(usize, &[u32])) {
+    debug_assert!(bits <= u32::BITS, "values of {bits} bits are unpacked by halves");
     let mut chunk = [0_u32; CHUNK_VALUES];
     let of_chunk = LANES * bits as usize;
     for first in (0..values).step_by(CHUNK_VALUES) {
@@ -74,6 +79,7 @@ pub(crate) fn unpack(words: &[u32], values: usize, bits: u32, mut f: impl FnMut(
 /// Unpacks the chunk with a number; `words` begins with the packed ones, which are of at most 32 bits.
 #[inline]
 pub(crate) fn unpack_one(words: &[u32], bits: u32, chunk: usize, out: &mut [u32; CHUNK_VALUES]) {
+    debug_assert!(bits <= u32::BITS, "values of {bits} bits are unpacked by halves");
     let of_chunk = LANES * bits as usize;
     unpack_any(&words[chunk * of_chunk..(chunk + 1) * of_chunk], bits, out);
 }
@@ -86,6 +92,7 @@ pub(crate) fn short_at(words: &[u32], bits: u32, at: usize) -> u32 {
 
 /// Value at a position.
 pub(crate) fn value_at(words: &[u32], values: usize, bits: u32, at: usize) -> u64 {
+    debug_assert!(at < values, "the position {at} is one of {values}");
     let low_bits = bits.min(WORD_BITS as u32);
     let low = half_at(words, low_bits as usize, at);
     if bits == low_bits {

@@ -163,6 +163,7 @@ impl FilterMeasure {
     }
 
     fn note(&self, checked: usize, met: usize) {
+        debug_assert!(met <= checked, "a condition leaves {met} of {checked} rows");
         self.checked.fetch_add(checked as u64, Ordering::Relaxed);
         self.met.fetch_add(met as u64, Ordering::Relaxed);
     }

@@ -274,6 +274,10 @@ impl ColumnStore {
         if let Some(group) = damaged {
             return Err(self.damaged(group, "its directory entry is damaged"));
         }
+        debug_assert!(
+            groups.is_sorted_by(|one, next| one.number < next.number),
+            "row groups are found by their numbers"
+        );
         if tx.as_of().is_none() {
             self.rows.store(groups.iter().map(RowGroup::live_rows).sum(), Ordering::Relaxed);
             let is_small = |group: &&RowGroup| {
@@ -504,12 +508,16 @@ impl ColumnStore {
         GroupKeys { block_keys, first, last, cluster }: GroupKeys,
     ) -> Result<u32> {
         let number = self.next_number()?;
+        let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
+        assert_eq!(pages.len(), schema.columns().len(), "a row group has a page for each column");
+        assert!(number > 0, "the row group 0 is that of the schemes");
         let mut summary = GroupSummary { columns: Vec::new(), block_keys, object: None };
         let has_elves = !self.elves().is_empty();
         let (mut opened, mut apart) = (Vec::new(), Vec::new());
         for (at, encoded) in pages.iter().enumerate() {
             let page = ColumnPage::open(encoded);
             let page = page.ok_or_else(|| self.damaged(number, "its page was not encoded right"))?;
+            assert_eq!(page.rows(), rows, "a page has all rows of row group {number}");
             let id = column_id(schema, at);
             let is_in_elf = elf.is_some_and(|elf| elf.dimensions.contains(&id));
             summary.columns.push(ColumnSummary { is_in_elf, ..ColumnSummary::of(id, &page, encoded.len()) });
@@ -523,7 +531,6 @@ impl ColumnStore {
         let store = self.write_pages(tx, (number, &mut summary), &apart)?;
         self.write_elves(tx, number, &opened)?;
         elf.map_or(Ok(()), |elf| self.write_rows_elf(tx, number, elf))?;
-        let rows: usize = pieces.iter().map(|piece| rows_of(piece)).sum();
         let bytes = pages.iter().map(|page| page.len() as u64).sum();
         assert!(first <= last && rows > 0, "a row group has rows, in key order");
         let dimensions = elf.map_or_else(Vec::new, |elf| elf.dimensions.clone());
@@ -557,6 +564,14 @@ impl ColumnStore {
 
     /// Writes the deleted rows of a row group.
     pub(crate) fn write_deleted(&self, tx: &Transaction, group: &RowGroup, deleted: &RowSet) -> Result<()> {
+        assert!(
+            (group.deleted as usize..group.rows as usize).contains(&deleted.len()),
+            "deleted rows stay deleted, and the last one goes with row group {}: {} of {}, {} before",
+            group.number,
+            deleted.len(),
+            group.rows,
+            group.deleted
+        );
         let changed = RowGroup { deleted: deleted.len() as u32, ..group.clone() };
         tx.write(&self.state, &EntryKind::Deleted.key(group.number), Some(&deleted.to_bytes()))?;
         tx.write(&self.state, &EntryKind::Directory.key(group.number), Some(&changed.to_bytes()))?;

@@ -63,6 +63,7 @@ fn mask(bytes: u8) -> u64 {
 impl SymbolTable {
     /// Table of different symbols, at most [`SYMBOLS_MAX`].
     fn of(mut symbols: Vec<Symbol>) -> SymbolTable {
+        assert!(symbols.len() <= SYMBOLS_MAX, "{} symbols leave the escape a code", symbols.len());
         symbols
             .sort_unstable_by_key(|(symbol, bytes)| (*symbol as u8, SYMBOL_BYTES_MAX as u8 - bytes, *symbol));
         let mut table =
@@ -217,12 +218,19 @@ impl SymbolTable {
     }
 
     pub(super) fn write(&self, words: &mut Vec<u32>) {
+        let before = words.len();
         words.push(self.count as u32);
         let (lengths, _) = self.lengths.as_chunks::<4>();
         words.extend(lengths[..self.count.div_ceil(4)].iter().map(|lengths| u32::from_le_bytes(*lengths)));
         for symbol in &self.symbols[..self.count] {
             words.extend([*symbol as u32, (*symbol >> 32) as u32]);
         }
+        assert_eq!(
+            words.len() - before,
+            self.words(),
+            "the table of {} symbols is as long as said",
+            self.count
+        );
     }
 
     /// Table that some words begin with; none if they are damaged.

@@ -38,11 +38,13 @@ impl Dictionary {
 
     /// Dictionary of different strings that are sorted.
     pub(super) fn of_sorted(sorted: &[&str]) -> Dictionary {
+        debug_assert!(sorted.is_sorted_by(|text, next| text < next), "codes order as their strings do");
         let mut dictionary = Dictionary::default();
         for text in sorted {
             dictionary.texts.push_str(text);
             dictionary.ends.push(dictionary.texts.len() as u32);
         }
+        assert!(u32::try_from(dictionary.texts.len()).is_ok(), "ends of strings have 32 bits");
         dictionary
     }
 

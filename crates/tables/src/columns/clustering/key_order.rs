@@ -90,9 +90,10 @@ impl Table {
             let rows = moved.remove(&group.number).unwrap_or_default();
             let gone = columns.deleted(&tx, group)?;
             let mut gone = gone.unwrap_or_else(|| RowSet::new(group.rows as usize));
-            rows.into_iter().for_each(|row| {
-                gone.insert(row as usize);
-            });
+            for row in rows {
+                let added = gone.insert(row as usize);
+                debug_assert!(added, "the row {row} that leaves row group {} was there", group.number);
+            }
             if gone.len() == group.rows as usize {
                 columns.remove_group(&tx, group)?;
                 emptied.push(group.number);

@@ -283,6 +283,7 @@ impl ColumnStore {
             arrays,
             row_keys: stored_keys(of.0, of.1, &key_arrays)?,
         };
+        assert_eq!(rows.keys.len(), rows.row_keys.len(), "each row has a cluster key and a key");
         let (mut places, mut written) = (Vec::with_capacity(rows.keys.len()), 0);
         for block in blocks {
             written += self.write_block(tx, of, &rows, block, &mut places)?;
@@ -301,6 +302,11 @@ impl ColumnStore {
         places: &mut Vec<RowLocation>,
     ) -> Result<usize> {
         tx.check_running()?;
+        assert!(!block.is_empty(), "a block has rows");
+        debug_assert!(
+            rows.keys[block.clone()].is_sorted(),
+            "the rows of a block are in the order of their cluster keys"
+        );
         let slice = |array: &ArrayRef| array.slice(block.start, block.len());
         let pieces = [rows.arrays.iter().map(slice).collect::<Vec<ArrayRef>>()];
         let pages = encoded_pages(tx, of, &pieces)?;

@@ -121,6 +121,12 @@ impl CodedColumn {
     /// equal.
     pub(crate) fn of((column, page): (u16, &ColumnPage), is_exact: bool) -> CodedColumn {
         let (codes, of_rows) = DimensionCodes::of_page(page, is_exact);
+        assert_eq!(of_rows.len(), page.rows(), "each row of column {column} has a code");
+        debug_assert!(
+            of_rows.iter().all(|code| u64::from(*code) <= codes.last()),
+            "codes of column {column} are at most {}",
+            codes.last()
+        );
         CodedColumn { column, codes, of_rows }
     }
 
@@ -146,6 +152,7 @@ pub(crate) fn build(order: DimensionOrder, pages: &[(u16, &ColumnPage)]) -> Resu
 pub(crate) fn build_coded(coded: Vec<CodedColumn>) -> Result<(ElfHead, Elf)> {
     let of_rows: Vec<&[u32]> = coded.iter().map(|column| &column.of_rows[..]).collect();
     let elf = Elf::build(&of_rows)?;
+    assert_eq!(elf.levels().len(), coded.len(), "an Elf has a level for each column");
     let dimensions = coded.into_iter().zip(elf.levels());
     let dimensions = dimensions.map(|(CodedColumn { column, codes, .. }, level)| ElfDimension {
         column,
@@ -178,6 +185,7 @@ impl ElfHead {
     /// Encodes it: format, dimensions, rows, words of the body (1 word each); per dimension: column id, counts of the
     /// level (3), codes.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        assert!(!self.dimensions.is_empty(), "an Elf has a dimension");
         let mut words = vec![FORMAT, self.dimensions.len() as u32, self.rows, self.words];
         for ElfDimension { column, codes, level } in &self.dimensions {
             words.extend([u32::from(*column), level.lists, level.entries, level.monos]);

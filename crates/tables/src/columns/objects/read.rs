@@ -129,6 +129,8 @@ pub(crate) struct ObjectPlace {
 impl GroupSummary {
     /// Place of the page of a column in the object of the row group; none if that does not have it.
     pub(crate) fn place_in_object(&self, object: &GroupObject, column: u16) -> Option<ObjectPlace> {
+        let pages = self.columns.iter().filter(|known| !known.is_in_elf).count();
+        assert_eq!(pages, object.checksums.len(), "each page of an object has a checksum");
         let mut start = 0;
         let in_object = self.columns.iter().filter(|known| !known.is_in_elf);
         for (known, checksum) in in_object.zip(&object.checksums) {

@@ -1,8 +1,8 @@
 //! Encoding of column pages; see [`super`] for the format.
 
 use super::{
-    BITMAP_WORDS, BLOCK_ROWS, BLOCK_WORDS, Block, DICTIONARY, DOUBLES, FORMAT, HEADER_WORDS, INTEGERS,
-    SINGLES, SYMBOLS, TEXTS, WIDE,
+    BITMAP_WORDS, BLOCK_ROWS, BLOCK_WORDS, Block, ColumnPage, DICTIONARY, DOUBLES, FORMAT, HEADER_WORDS,
+    INTEGERS, SINGLES, SYMBOLS, TEXTS, WIDE,
 };
 use crate::batch::ColumnArray;
 use crate::columns::doubles::{DoubleBlock, DoubleCoding, Precision};
@@ -38,6 +38,12 @@ pub(crate) fn encode_page(data_type: DataType, arrays: &[ColumnArray<'_>]) -> Ve
 
 /// Encodes the values of a column; `valid` tells of each whether it is not NULL, and is empty if all are.
 pub(crate) fn encode_values(values: &PageValues<'_>, valid: &[bool]) -> Vec<u8> {
+    assert!(
+        valid.is_empty() || valid.len() == values.len(),
+        "each of {} values is NULL or not, not each of {}",
+        values.len(),
+        valid.len()
+    );
     let mut words = header(values.len());
     let (kind, blocks) = match values {
         PageValues::Integers(values) => (INTEGERS, integer_blocks(values, valid, &mut words)),
@@ -53,7 +59,14 @@ pub(crate) fn encode_values(values: &PageValues<'_>, valid: &[bool]) -> Vec<u8> 
         PageValues::Coded(dictionary, codes) => coded_blocks(dictionary, codes, valid, &mut words),
     };
     words[2] = kind;
-    finish(&blocks, words)
+    let rows: usize = blocks.iter().map(|block| block.rows).sum();
+    assert_eq!(rows, values.len(), "each row is in a block");
+    let bytes = finish(&blocks, words);
+    debug_assert!(
+        ColumnPage::open(&bytes).is_some_and(|page| page.blocks().len() == blocks.len()),
+        "a page that is written can be read"
+    );
+    bytes
 }
 
 impl PageValues<'_> {
@@ -75,6 +88,13 @@ fn coded_blocks(
     valid: &[bool],
     words: &mut Vec<u32>,
 ) -> (u32, Vec<Block>) {
+    debug_assert!(
+        codes.iter().enumerate().all(|(row, code)| {
+            (0..dictionary.len() as i64).contains(code) || valid.get(row) == Some(&false)
+        }),
+        "each code is of one of {} entries",
+        dictionary.len()
+    );
     let blocks = integer_blocks(codes, valid, words);
     words[4] = words.len() as u32;
     dictionary.encode(words);
@@ -83,6 +103,7 @@ fn coded_blocks(
 
 /// Words of a page before its blocks.
 fn header(rows: usize) -> Vec<u32> {
+    assert!(u32::try_from(rows).is_ok(), "the header of a page has its {rows} rows");
     let mut words = vec![0; HEADER_WORDS + BLOCK_WORDS * rows.div_ceil(BLOCK_ROWS)];
     words[0] = FORMAT;
     words[3] = rows as u32;
@@ -104,6 +125,7 @@ fn plain_block(rows: usize, data: usize, valid: &[bool], words: &mut Vec<u32>) -
 }
 
 fn encode_validity(valid: &[bool], words: &mut Vec<u32>) -> (usize, usize) {
+    assert!(valid.len() <= BLOCK_ROWS, "a bitmap has the {} rows of a block", valid.len());
     let nulls = valid.iter().filter(|valid| !**valid).count();
     if nulls == 0 {
         return (0, 0);
@@ -137,6 +159,7 @@ fn integer_blocks(values: &[i64], valid: &[bool], words: &mut Vec<u32>) -> Vec<B
         let least = values.iter().copied().min().unwrap_or(0);
         let greatest = values.iter().copied().max().unwrap_or(0);
         let rows = values.len();
+        debug_assert!(least <= greatest && nulls <= rows, "{least} to {greatest}, {nulls} of {rows} NULL");
         blocks.push(Block { rows, least, greatest, nulls, integers, data, valid, texts: 0, doubles: PLAIN });
     }
     blocks
@@ -185,11 +208,20 @@ fn text_blocks(texts: &[&str], valid: &[bool], words: &mut Vec<u32>) -> (u32, Ve
 }
 
 fn finish(blocks: &[Block], mut words: Vec<u32>) -> Vec<u8> {
+    assert!(u32::try_from(words.len()).is_ok(), "places in a page have 32 bits: {} words", words.len());
+    let first = HEADER_WORDS + blocks.len() * BLOCK_WORDS;
     for (number, block) in blocks.iter().enumerate() {
         let IntegerBlock { encoding, bits, end_bits, base } = block.integers;
         let halves = |value: i64| [value as u32, (value >> 32) as u32];
         let [least, greatest, base] = [block.least, block.greatest, base].map(halves);
+        assert!(
+            first <= block.data && block.data <= words.len() && bits <= 64 && end_bits <= 32,
+            "the data of block {number} lie at {} of {} words, {bits} and {end_bits} bits each",
+            block.data,
+            words.len()
+        );
         // A block has strings or exceptions.
+        assert!(block.texts == 0 || block.doubles.exceptions == 0, "block {number} has strings, or doubles");
         let aside = block.texts.max(block.doubles.exceptions);
         let described = [
             [least[0], least[1], greatest[0], greatest[1]],
