@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Number of templates of a width: if the values of a query fit none of them for long, it is planned in each run.
+/// Most templates of a width: if the values of a query fit none of them for long, it is planned in each run.
 const TEMPLATES_MAX: u32 = 64;
 
 /// Width of a template.
@@ -68,7 +68,7 @@ struct State {
     has_run: bool,
     /// Width of the last run.
     last: PlanWidth,
-    /// Number of runs that planned nothing.
+    /// Runs that planned nothing.
     reuses: u64,
 }
 
@@ -76,7 +76,7 @@ struct State {
 struct Slot {
     /// None before the first run, and while one runs.
     template: Option<PlanTemplate>,
-    /// Number of templates that were made.
+    /// Count of templates that were made.
     made: u32,
     /// True if the query has no template of this width.
     is_refused: bool,

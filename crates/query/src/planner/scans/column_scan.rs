@@ -201,7 +201,7 @@ impl EntresolColumnScan {
         self.transaction.as_ref().and_then(|transaction| transaction.as_of())
     }
 
-    /// Number of rows that it looks at, as far as is known without reading them.
+    /// Rows that it looks at, as far as is known without reading them.
     pub(crate) fn estimated_rows(&self) -> usize {
         usize::try_from(self.table.estimated_rows()).unwrap_or(usize::MAX)
     }
