@@ -65,13 +65,6 @@ struct GenericRun<'r> {
     values: &'r [ScalarValue],
 }
 
-/// Result of an attempt with a width.
-enum Attempt {
-    Started(SendableRecordBatchStream),
-    /// The rows that are read with these values are few, or many, for it; or it has no template of this width.
-    Other,
-}
-
 /// Result of binding a template to a run.
 enum TemplateFit {
     Bound(Arc<dyn ExecutionPlan>),
@@ -95,26 +88,26 @@ pub(crate) async fn start(
     let run = GenericRun { templates, session, transaction, plan, values };
     let last = templates.last_width();
     for width in [last, last.other()] {
-        match run.start(width).await? {
-            Attempt::Started(rows) => return Ok(Some(rows)),
-            Attempt::Other => {}
+        if let Some(rows) = run.start(width).await? {
+            return Ok(Some(rows));
         }
     }
     Ok(None)
 }
 
 impl GenericRun<'_> {
-    /// Starts the query by a template of a width, which is made if there is none that fits.
-    async fn start(&self, width: PlanWidth) -> Result<Attempt> {
+    /// Starts the query by a template of a width, which is made if there is none that fits. `None` if the rows that are
+    /// read with these values are few, or many, for it, or if the query has no template of this width.
+    async fn start(&self, width: PlanWidth) -> Result<Option<SendableRecordBatchStream>> {
         if self.templates.is_refused(width) {
-            return Ok(Attempt::Other);
+            return Ok(None);
         }
         if let Some(template) = self.templates.take(width, self.values) {
             match self.bound(&template)? {
-                TemplateFit::Bound(plan) => return self.started(template, &plan, false),
+                TemplateFit::Bound(plan) => return self.started(template, &plan, false).map(Some),
                 TemplateFit::OtherWidth => {
                     self.templates.put_back(template);
-                    return Ok(Attempt::Other);
+                    return Ok(None);
                 }
                 TemplateFit::Misfit => {}
             }
@@ -122,16 +115,16 @@ impl GenericRun<'_> {
         // Whatever fails, the plan with literals decides what the error is.
         let Ok(Some(template)) = Box::pin(self.template(width)).await else {
             self.templates.refuse(width);
-            return Ok(Attempt::Other);
+            return Ok(None);
         };
         self.templates.count_template(width);
         match self.bound(&template)? {
-            TemplateFit::Bound(plan) => self.started(template, &plan, true),
+            TemplateFit::Bound(plan) => self.started(template, &plan, true).map(Some),
             TemplateFit::OtherWidth => {
                 self.templates.put_back(template);
-                Ok(Attempt::Other)
+                Ok(None)
             }
-            TemplateFit::Misfit => Ok(Attempt::Other),
+            TemplateFit::Misfit => Ok(None),
         }
     }
 
@@ -174,12 +167,12 @@ impl GenericRun<'_> {
         template: PlanTemplate,
         plan: &Arc<dyn ExecutionPlan>,
         is_new: bool,
-    ) -> Result<Attempt> {
+    ) -> Result<SendableRecordBatchStream> {
         self.templates.count_run(template.width, is_new);
         let rows = execute_stream(Arc::clone(plan), self.session.context.task_ctx())?;
         let schema = rows.schema();
         let lent = Some((Arc::clone(self.templates), template));
-        Ok(Attempt::Started(Box::pin(Rows { rows: Some(rows), schema, lent })))
+        Ok(Box::pin(Rows { rows: Some(rows), schema, lent }))
     }
 }
 
