@@ -67,6 +67,7 @@ pub use execution::row_stream::ResultCursor;
 pub use execution::session::Session;
 pub use parser::depth::{CHAIN_MAX, SELECTS_MAX, STACK_BYTES};
 pub use parser::own::copy::CopyStatement;
+pub use parser::own::owner::OwnerTarget;
 pub use parser::own::role::{GrantTables, RoleOptions, RoleStatement};
 pub use parser::statement::{ParsedStatement, SQL_BYTES_MAX, SessionStatement};
 pub use parser::text::fingerprint::{Literal, fingerprint};

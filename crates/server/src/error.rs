@@ -71,6 +71,10 @@ impl Report {
         Report::of(Severity::Fatal, code, message)
     }
 
+    pub(crate) fn notice(message: impl Into<String>) -> Report {
+        Report::of(Severity::Notice, "00000", message)
+    }
+
     pub(crate) fn warning(code: &'static str, message: impl Into<String>) -> Report {
         Report::of(Severity::Warning, code, message)
     }

@@ -17,6 +17,7 @@ use crate::error::{Error, Result};
 use crate::execution::prepared::PreparedStatement;
 use crate::execution::row_stream::Cursors;
 use crate::materialized::{deferred, maintenance as materialized};
+use crate::parser::own::owner::OwnerTarget;
 use crate::planner::bounded_functions;
 use crate::planner::context as planner_context;
 use crate::planner::time_travel;
@@ -32,8 +33,8 @@ use crate::session::plan_cache::PlanCache;
 use crate::session::sequence_functions;
 use crate::session::user_functions::UserFunctions;
 use crate::session::variables::{self, SessionVariables};
-use crate::streaming::revoked;
 use crate::streaming::statements as streaming;
+use crate::streaming::{owner_changes, revoked};
 use datafusion::arrow::datatypes::SchemaRef;
 use entresol_memory::{Durability, MemorySize};
 use entresol_tables::Catalog;
@@ -117,6 +118,12 @@ impl Session {
     /// changed.
     pub async fn stop_denied_topologies(&self) -> Result<()> {
         revoked::stop_denied(&self.core).await
+    }
+
+    /// Gives an object to a role; none: to the superusers. Topologies go on: see [`Session::stop_denied_topologies`]. Errors:
+    /// 42704 or 42P01 without the object, 42809 if it is of another kind, 0A000 for tables, views and sequences of a role.
+    pub async fn change_owner(&self, target: OwnerTarget, name: &str, to: Option<&str>) -> Result<()> {
+        owner_changes::change_owner(&self.core, (target, name), to).await
     }
 
     /// Number of queries that were run with the optimised plan of an earlier run of the same statement.

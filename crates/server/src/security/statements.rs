@@ -1,5 +1,5 @@
-//! CREATE, ALTER and DROP of roles, GRANT, REVOKE and REASSIGN OWNED, which [`entresol::query`] parses; [`super::roles`] does
-//! the work.
+//! CREATE, ALTER and DROP of roles, GRANT, REVOKE, REASSIGN OWNED and ALTER … OWNER TO, which [`entresol::query`] parses;
+//! [`super::roles`] does the work.
 //!
 //! - A role with a password can log in; one without cannot. LOGIN without a password is for a password that
 //!   is set later, and NOLOGIN with one is refused.
@@ -47,7 +47,8 @@ pub(crate) fn run(statement: &RoleStatement, db: &Database, by: &str) -> Outcome
         RoleStatement::Alter { .. }
         | RoleStatement::Drop { .. }
         | RoleStatement::Revoke { .. }
-        | RoleStatement::Reassign { .. } => {
+        | RoleStatement::Reassign { .. }
+        | RoleStatement::ChangeOwner { .. } => {
             let ended = db.stop_denied_topologies();
             ended.map_err(|error| Report::error("XX000", error.to_string()))
         }
@@ -88,6 +89,19 @@ fn change(statement: &RoleStatement, db: &Database, by: &str) -> Outcome<()> {
                 .try_for_each(|name| roles::revoke_some(db, name, *privileges, &tables).map_err(report))
         }
         RoleStatement::Reassign { roles: names, to } => roles::reassign_owned(db, names, to).map_err(report),
+        // The session has changed it.
+        RoleStatement::ChangeOwner { .. } => Ok(()),
+    }
+}
+
+/// Returns true if a role, which must exist, is a superuser. Without any role every client is one.
+pub(crate) fn is_superuser(db: &Database, name: &str) -> Outcome<bool> {
+    let all = roles::list(db).map_err(report)?;
+    let found = all.iter().find(|role| role.name == name);
+    match found {
+        Some(role) => Ok(role.administrator),
+        None if all.is_empty() => Ok(true),
+        None => Err(report(roles::Error::Missing(name.to_owned()))),
     }
 }
 

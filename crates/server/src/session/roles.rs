@@ -4,7 +4,7 @@ use super::{Connection, Failure};
 use crate::error::Report;
 use crate::security::roles;
 use crate::security::statements;
-use entresol::query::{Error as QueryError, RoleStatement};
+use entresol::query::{Error as QueryError, OwnerTarget, RoleStatement};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -21,6 +21,9 @@ impl Connection {
         self.session.check_may_write(tag)?;
         // It takes effect on a thread that cannot be stopped.
         self.guard.statement.begin_definite().map_err(QueryError::from)?;
+        if let RoleStatement::ChangeOwner { target, name, if_exists, to } = statement {
+            self.change_owner((*target, name), to.as_deref(), *if_exists).await?;
+        }
         let (shared, by) = (Arc::clone(&self.shared), self.role.name.clone());
         let statement = statement.clone();
         let running = tokio::task::spawn_blocking(move || statements::run(&statement, &shared.db, &by));
@@ -29,6 +32,28 @@ impl Connection {
         self.shared.roles_version.fetch_add(1, Ordering::Release);
         self.socket.out.complete(tag);
         Ok(())
+    }
+
+    /// Gives an object to a role; none: to that of the session. What a superuser has belongs to all of them.
+    async fn change_owner(
+        &mut self,
+        (target, name): (OwnerTarget, &str),
+        to: Option<&str>,
+        if_exists: bool,
+    ) -> Result<(), Failure> {
+        let is_superuser = match to {
+            None => self.role.administrator,
+            Some(to) => statements::is_superuser(&self.shared.db, to)?,
+        };
+        let to = to.unwrap_or(&self.role.name);
+        let changed = self.session.change_owner(target, name, (!is_superuser).then_some(to)).await;
+        match changed {
+            Err(error) if if_exists && matches!(error.sqlstate(), "42704" | "42P01") => {
+                self.socket.out.report(&Report::notice(format!("{error}, skipping")));
+                Ok(())
+            }
+            changed => Ok(changed?),
+        }
     }
 
     /// Looks up the privileges of the role, if they may have changed: a grant holds from the next statement

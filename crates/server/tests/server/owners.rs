@@ -288,3 +288,66 @@ async fn owners_are_there_when_the_database_is_opened_again() {
     drop(boss);
     served.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_superuser_gives_objects_to_another_role() {
+    let (served, boss, app, anna) = served().await;
+    boss.batch_execute(
+        "GRANT CREATE ON SCHEMA public TO app; CREATE SEQUENCE ids; CREATE MATERIALIZED VIEW m AS SELECT n, count(*) AS c FROM a GROUP BY n",
+    )
+    .await
+    .unwrap();
+    boss.batch_execute(SOURCE).await.unwrap();
+    boss.batch_execute(TOPOLOGY).await.unwrap();
+    boss.batch_execute("CREATE STREAM few AS SELECT at, id FROM s WHERE id < 2").await.unwrap();
+    boss.batch_execute("CREATE VIEW v AS SELECT id FROM s WHERE id < 2").await.unwrap();
+    denied(&app, "ALTER TOPOLOGY counting OWNER TO app", "permission denied to alter topology").await;
+    for sql in [
+        "ALTER SOURCE s OWNER TO app",
+        "ALTER STREAM few OWNER TO app",
+        "ALTER VIEW v OWNER TO app",
+        "ALTER TOPOLOGY counting OWNER TO app",
+        "ALTER MATERIALIZED VIEW public.m OWNER TO app",
+    ] {
+        boss.batch_execute(sql).await.unwrap_or_else(|error| panic!("{sql}: {error:?}"));
+    }
+    assert_eq!(one(&boss, "SELECT owner FROM entresol.topologies").await, "app");
+    assert_eq!(one(&boss, "SELECT owner FROM entresol.sources").await, "app");
+    assert_eq!(one(&boss, "SELECT string_agg(DISTINCT owner, ',') FROM entresol.streams").await, "app");
+    assert_eq!(one(&boss, "SELECT matviewowner FROM pg_matviews").await, "app");
+    assert_eq!(state(&app, "counting").await, "running ");
+    app.batch_execute("ALTER TOPOLOGY counting PAUSE; ALTER TOPOLOGY counting RESUME").await.unwrap();
+    app.batch_execute("REFRESH MATERIALIZED VIEW m").await.unwrap();
+    // A role that may not do what the topology does: it ends.
+    boss.batch_execute("ALTER TOPOLOGY counting OWNER TO anna").await.unwrap();
+    let stopped = state(&anna, "counting").await;
+    assert!(stopped.starts_with("failed ") && stopped.contains("permission denied for"), "{stopped}");
+    boss.batch_execute("ALTER TOPOLOGY counting OWNER TO CURRENT_USER; ALTER TOPOLOGY counting RESUME")
+        .await
+        .unwrap();
+    assert_eq!(state(&boss, "counting").await, "running ");
+    denied(&anna, "DROP TOPOLOGY counting", "must be owner of topology counting").await;
+    // Tables, views and sequences are the superusers'.
+    boss.batch_execute(
+        "ALTER TABLE public.t OWNER TO boss; ALTER SEQUENCE ids OWNER TO boss; ALTER VIEW w OWNER TO boss",
+    )
+    .await
+    .unwrap();
+    for (sql, expected, message) in [
+        ("ALTER TABLE t OWNER TO app", "0A000", "t of role app, who lacks SUPERUSER"),
+        ("ALTER TABLE t OWNER TO nobody", "42704", "role \"nobody\" does not exist"),
+        ("ALTER TABLE nothing OWNER TO boss", "42P01", "relation \"nothing\" does not exist"),
+        ("ALTER TOPOLOGY nothing OWNER TO app", "42704", "topology \"nothing\" does not exist"),
+        ("ALTER SINK counting OWNER TO app", "42809", "\"counting\" is not a sink"),
+        ("ALTER SEQUENCE t OWNER TO boss", "42809", "\"t\" is not a sequence"),
+        ("ALTER MATERIALIZED VIEW t OWNER TO boss", "42809", "\"t\" is not a materialized view"),
+        ("BEGIN; ALTER SOURCE s OWNER TO boss", "25001", "cannot run inside a transaction block"),
+    ] {
+        let (code, found) = failure(&boss, sql).await;
+        assert!(code == expected && found.contains(message), "{sql}: {code} {found}");
+        boss.batch_execute("ROLLBACK").await.unwrap();
+    }
+    boss.batch_execute("ALTER TABLE IF EXISTS nothing OWNER TO boss").await.unwrap();
+    drop((boss, app, anna));
+    served.stop().await;
+}

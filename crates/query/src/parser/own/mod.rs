@@ -7,6 +7,7 @@
 //! CREATE SEQUENCE, ALTER SEQUENCE                                     options in any order: crate::parser::own::sequence
 //! FETCH, MOVE                                                         all of PostgreSQL's forms: crate::parser::own::fetch
 //! CREATE, ALTER and DROP of ROLE and USER, GRANT, REVOKE              crate::parser::own::role
+//! ALTER … OWNER TO                                                    crate::parser::own::owner
 //! COPY                                                                sqlparser's, with its options: crate::parser::own::copy
 //! CREATE, ALTER and DROP of SOURCE and TOPOLOGY, EXPLAIN TOPOLOGY     crate::parser::own::streaming, stream_changes
 //! REFRESH MATERIALIZED VIEW                                           crate::parser::own::materialized
@@ -18,6 +19,7 @@ pub(crate) mod copy;
 pub(crate) mod copy_options;
 pub(crate) mod fetch;
 pub(crate) mod materialized;
+pub(crate) mod owner;
 pub(crate) mod role;
 pub(crate) mod sequence;
 pub(crate) mod stream_changes;
@@ -50,6 +52,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<Option<Command>> {
         "refresh" => Command::Materialized(Box::new(MaterializedStatement::refresh(&words())?)),
         "begin" | "start" | "set" => return as_of::parse(tokens),
         "grant" | "revoke" | "reassign" => Command::Role(Box::new(role::parse(&words())?)),
+        "alter" if owner::is_owner_change(tokens) => Command::Role(Box::new(owner::parse(&words())?)),
         "create" | "alter" | "drop" if role::is_role(tokens) => {
             Command::Role(Box::new(role::parse(&words())?))
         }

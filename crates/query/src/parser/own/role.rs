@@ -7,11 +7,13 @@
 //!   REVOKE privilege, … ON … FROM role, …
 //!   GRANT CREATE ON SCHEMA public TO role, …        REVOKE CREATE ON SCHEMA public FROM role, …
 //!   REASSIGN OWNED BY role, … TO role
+//!   ALTER … OWNER TO role                           crate::parser::own::owner
 //! ```
 //!
 //! sqlparser knows CREATE ROLE in one order of options, and no ALTER USER of PostgreSQL's.
 
 use crate::error::{Error, Result};
+use crate::parser::own::owner::OwnerTarget;
 use crate::parser::own::words::Words;
 use crate::parser::text::tokens::is_word;
 use crate::privileges::Privileges;
@@ -67,6 +69,17 @@ pub enum RoleStatement {
         /// Role that gets them.
         to: String,
     },
+    /// ALTER … OWNER TO.
+    ChangeOwner {
+        /// Kind of the object.
+        target: OwnerTarget,
+        /// Name of the object.
+        name: String,
+        /// True if a missing object is no error.
+        if_exists: bool,
+        /// Role that gets it; none: that of the session.
+        to: Option<String>,
+    },
 }
 
 /// Options of a role; `None` was not written.
@@ -101,6 +114,7 @@ impl RoleStatement {
             RoleStatement::Grant { .. } => "GRANT",
             RoleStatement::Revoke { .. } => "REVOKE",
             RoleStatement::Reassign { .. } => "REASSIGN OWNED",
+            RoleStatement::ChangeOwner { target, .. } => target.tag(),
         }
     }
 }

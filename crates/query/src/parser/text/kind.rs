@@ -30,7 +30,7 @@ pub enum StatementKind {
     RollbackTo,
     /// SET, RESET, DISCARD, DEALLOCATE, PREPARE, EXECUTE and the like.
     Setting,
-    /// CREATE, ALTER and DROP of roles, GRANT, REVOKE, REASSIGN OWNED.
+    /// CREATE, ALTER and DROP of roles, GRANT, REVOKE, REASSIGN OWNED, ALTER … OWNER TO.
     Role,
     /// Everything else: definitions, BACKUP.
     Definition,
