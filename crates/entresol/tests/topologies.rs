@@ -98,6 +98,8 @@ mod stored_streams;
 mod stream_views;
 #[path = "topologies/table_queries.rs"]
 mod table_queries;
+#[path = "topologies/table_sources.rs"]
+mod table_sources;
 #[path = "topologies/tables.rs"]
 mod tables;
 #[path = "topologies/taken_back.rs"]
@@ -715,7 +717,10 @@ fn what_a_topology_cannot_do_is_refused_by_name() {
         assert!(error.contains(expected), "{commit}: {error}");
     }
     for (sql, expected) in [
-        ("CREATE SOURCE s (a INT) WITH (connector = 'kafka')", "there are file, tcp, generator and nexmark"),
+        (
+            "CREATE SOURCE s (a INT) WITH (connector = 'kafka')",
+            "there are file, tcp, table, generator and nexmark",
+        ),
         (
             "CREATE SOURCE s (a INT) WITH (connector = 'generator', speed = 3)",
             "unrecognized option \"speed\"",

@@ -176,6 +176,12 @@ pub(crate) fn source(catalog: &Catalog, name: &str) -> Result<Option<String>> {
     Ok(row.map(|row| text(row.get(1))))
 }
 
+/// Names and statements of all sources.
+pub(crate) fn sources(catalog: &Catalog) -> Result<Vec<(String, String)>> {
+    let stored = |row: Vec<Value>| (text(row.first()), text(row.get(1)));
+    Ok(rows(catalog, SOURCES_TABLE)?.into_iter().map(stored).collect())
+}
+
 pub(crate) fn remove_source(catalog: &Catalog, name: &str) -> Result<()> {
     remove(catalog, (OwnedObject::Source, name), SOURCES_TABLE)
 }

@@ -11,7 +11,7 @@ use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     ColumnDef, ColumnOption, Ident, ObjectNamePart, Statement, Value as Literal,
 };
-use entresol_tables::{Catalog, Value};
+use entresol_tables::{Catalog, Column, Value, change_columns};
 
 /// Returns true for DESCRIBE.
 pub(crate) fn is_description(statement: &DFStatement) -> bool {
@@ -41,7 +41,11 @@ pub(crate) fn resolve(session: &SessionCore, statement: &mut DFStatement) -> Res
     let query = match source.as_deref().and_then(created_source) {
         Some(create) => {
             let included = create.included.iter().map(|(_, column)| column);
-            let rows: Vec<String> = create.columns.iter().chain(included).map(row).collect();
+            let mut rows: Vec<String> = create.columns.iter().chain(included).map(row).collect();
+            if let (Some(table), true) = (create.logged_table(), rows.is_empty()) {
+                let table = catalog.table(table)?;
+                rows.extend(change_columns(table.schema().visible_columns()).iter().map(row_of_change));
+            }
             let columns = "column_name, data_type, is_nullable";
             format!("SELECT {columns} FROM (VALUES {}) d ({columns})", rows.join(", "))
         }
@@ -65,11 +69,20 @@ fn columns_of(name: &str) -> String {
     )
 }
 
+/// Row of a column of a table's changes.
+fn row_of_change(column: &Column) -> String {
+    described([column.name.clone(), column.data_type.to_string()], !column.nullable)
+}
+
 /// Row of a column, as a list of literals.
 fn row(column: &ColumnDef) -> String {
     let is_required = column.options.iter().any(|option| matches!(option.option, ColumnOption::NotNull));
-    let literals = [identifier(&column.name), column.data_type.to_string()].map(Literal::SingleQuotedString);
-    let [name, data_type] = literals;
+    described([identifier(&column.name), column.data_type.to_string()], is_required)
+}
+
+/// List of literals: name and type of a column, and whether it may be NULL.
+fn described(names: [String; 2], is_required: bool) -> String {
+    let [name, data_type] = names.map(Literal::SingleQuotedString);
     format!("({name}, {data_type}, '{}')", if is_required { "NO" } else { "YES" })
 }
 

@@ -164,7 +164,7 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
     let create =
         created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is not a source")))?;
-    let definition = SourceDefinition::new(&create)?;
+    let definition = SourceDefinition::new(&session.catalog, &create)?;
     if let Some(connector) = definition.outside() {
         check_outside(session, ("source", connector))?;
     }
@@ -187,12 +187,17 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
             );
             return Err(Error::coded("55000", message));
         }
+        StreamChange::AddColumn(_) if create.columns.is_empty() => {
+            let message =
+                format!("ADD COLUMN of source \"{name}\", which has all columns of the changes of its table");
+            return Err(Error::coded("55000", message));
+        }
         StreamChange::AddColumn(column) => options_text::with_column(&before, &column.to_string())?,
         _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),
     };
     stored_topologies::check_topology(&after)?;
     let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is not a source")))?;
-    SourceDefinition::new(&parsed)?;
+    SourceDefinition::new(&session.catalog, &parsed)?;
     let users = session.options.topologies.users(|used| used.uses(name));
     let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;
     let put = |text: String| {

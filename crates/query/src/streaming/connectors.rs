@@ -5,6 +5,7 @@
 //! | `file` | `path`, `*` and `?` in the file's name for several; `tail` (`true`: waits for more lines and files), `rejects` (table of bad lines); of CSV `delimiter` (comma), `null` (a string that means NULL) |
 //! | `tcp` | `listen` or `connect` (`host:port`); `retry` (interval between connections that are made), `acknowledge`, `rejects`, and the format as of files |
 //! | `generator` | `rows` (without end), `rows_per_second`, `start`, `step` (event time between rows, a second), `seed` (other values), `<column>.cardinality`, `<column>.max` |
+//! | `table` | `table`, which logs its changes: they are the rows ([`super::logged_table`]) |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
 //! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON, and PARQUET of files; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
@@ -17,8 +18,9 @@ use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
 use crate::parser::durations::{interval, interval_of, invalid};
 use crate::parser::names::identifier;
-use crate::parser::own::streaming::{CreateSource, Encoding};
+use crate::parser::own::streaming::{CreateSource, Encoding, TABLE_CONNECTOR};
 use crate::streaming::generated_rows::{Generator, rows_per_second, start_us};
+use crate::streaming::logged_table::LoggedTable;
 use crate::streaming::options::StreamOptions;
 use crate::streaming::parquet_source::ParquetSource;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
@@ -78,6 +80,8 @@ enum Connector {
     Changes {
         catalog: Arc<Catalog>,
         table: Arc<Table>,
+        /// Places of the source's columns among those of the changes; none if it has all.
+        columns: Option<Vec<usize>>,
     },
     File {
         path: PathBuf,
@@ -125,8 +129,8 @@ struct TransactionMarks {
 }
 
 impl SourceDefinition {
-    /// Definition that a statement declares.
-    pub(crate) fn new(create: &CreateSource) -> Result<SourceDefinition> {
+    /// Definition that a statement declares. That of a table's changes needs the table.
+    pub(crate) fn new(catalog: &Arc<Catalog>, create: &CreateSource) -> Result<SourceDefinition> {
         let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
         let mut keys = create.key.clone();
         let included = create.included.iter().map(|(_, definition)| definition);
@@ -151,8 +155,16 @@ impl SourceDefinition {
             columns.push(declared.column);
         }
         let key = source_key(create, keys, &mut columns)?;
-        let declared = &columns[..create.columns.len()];
         let mut options = StreamOptions::new(format!("source \"{}\"", create.name), &create.options);
+        let named = options.require("connector")?;
+        let logged = match named.as_str() {
+            TABLE_CONNECTOR => Some(LoggedTable::new(catalog, create, &mut options, &mut columns)?),
+            _ if create.columns.is_empty() => {
+                return Err(Error::coded("42601", format!("source \"{}\" has no columns", create.name)));
+            }
+            _ => None,
+        };
+        let declared = &columns[..columns.len() - create.included.len()];
         let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
         let event_time = match &create.watermark {
             None => None,
@@ -163,21 +175,26 @@ impl SourceDefinition {
             return Err(invalid("idle_timeout", "0"));
         }
         let rejects = options.take("rejects");
-        let connector = match options.require("connector")?.as_str() {
+        let connector = match named.as_str() {
             "file" => Connector::file(&mut options, (create.encoding, key.as_deref()))?,
             "tcp" => Connector::tcp(&mut options, (create.encoding, key.as_deref()))?,
-            computed @ ("generator" | "nexmark") if create.encoding.is_some() => {
-                let message = format!("FORMAT of a source with the connector \"{computed}\"");
+            without @ ("generator" | "nexmark" | "table") if create.encoding.is_some() => {
+                let message = format!("FORMAT of a source with the connector \"{without}\"");
                 return Err(Error::coded("22023", message));
             }
             "generator" => Connector::Generator(Generator::new(declared, &mut options)?),
             "nexmark" => Connector::nexmark(declared, &mut options)?,
-            other => {
-                let message = format!(
-                    "connector \"{other}\" does not exist; there are file, tcp, generator and nexmark"
-                );
-                return Err(Error::coded("22023", message));
-            }
+            other => match logged {
+                Some(LoggedTable { table, columns }) => {
+                    Connector::Changes { catalog: Arc::clone(catalog), table, columns: Some(columns) }
+                }
+                None => {
+                    let message = format!(
+                        "connector \"{other}\" does not exist; there are file, tcp, table, generator and nexmark"
+                    );
+                    return Err(Error::coded("22023", message));
+                }
+            },
         };
         let marks = transaction_columns(&mut options, (create.encoding, declared))?;
         options.end()?;
@@ -198,7 +215,11 @@ impl SourceDefinition {
             rejects: None,
             key: None,
             marks: None,
-            connector: Connector::Changes { catalog: Arc::clone(catalog), table: Arc::clone(table) },
+            connector: Connector::Changes {
+                catalog: Arc::clone(catalog),
+                table: Arc::clone(table),
+                columns: None,
+            },
         })
     }
 
@@ -281,7 +302,13 @@ impl SourceDefinition {
         (name, memory): (&str, Option<&Arc<MemoryBudget>>),
     ) -> Box<dyn Source> {
         match &self.connector {
-            Connector::Changes { catalog, table } => Box::new(ChangesSource::new(catalog, table)),
+            Connector::Changes { catalog, table, columns } => {
+                let source = ChangesSource::new(catalog, table);
+                Box::new(match columns {
+                    Some(columns) => source.with_columns(columns.clone()),
+                    None => source,
+                })
+            }
             Connector::File { path, format, tails, transactions } => {
                 let files = FilesSource::new(path, columns.to_vec(), format.clone());
                 let files = if *tails { files.tail() } else { files };

@@ -3,6 +3,7 @@
 //! | what | depends on |
 //! | --- | --- |
 //! | topology, sink | sources, streams, tables and views that it reads or writes |
+//! | source | the table whose changes it has |
 //! | stream of no topology, view over streams | sources, streams and tables that it reads |
 //! | materialized view | tables and views that it reads; over streams, what its topology does |
 //! | both, and views | state tables of topologies that they read |
@@ -23,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::materialized::statements as materialized_views;
 use crate::parser::names::table_name;
 use crate::parser::own::streaming::StreamObject;
-use crate::parser::statement::created_stream;
+use crate::parser::statement::{created_source, created_stream};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{query_of, query_view, streamed_by};
@@ -48,6 +49,8 @@ pub(crate) struct Root {
 #[derive(Debug, Default)]
 pub(crate) struct Dependents {
     topologies: BTreeSet<String>,
+    /// Sources of the changes of tables.
+    sources: BTreeSet<String>,
     /// Streams of no topology, with what they name.
     streams: BTreeSet<String>,
     views: BTreeSet<String>,
@@ -69,6 +72,11 @@ impl Dependents {
             Some((stream.name.as_str(), names_of(&create.step).1))
         });
         let named: Vec<(&str, Vec<String>)> = named.collect();
+        let sources = stored_topologies::sources(catalog)?;
+        let logged = sources.iter().filter_map(|(source, definition)| {
+            Some((source.as_str(), created_source(definition)?.logged_table()?.to_owned()))
+        });
+        let logged: Vec<(&str, String)> = logged.collect();
         let mut found = Dependents::default();
         let mut open = relations_of(session, of);
         let mut seen = BTreeSet::new();
@@ -90,6 +98,11 @@ impl Dependents {
             for (stream, _) in named.iter().filter(|(_, names)| names.contains(&relation)) {
                 if !is_root(&["stream", "view"], stream) && found.streams.insert((*stream).to_owned()) {
                     open.push((*stream).to_owned());
+                }
+            }
+            for (source, _) in logged.iter().filter(|(_, table)| *table == relation) {
+                if !is_root(&["source"], source) && found.sources.insert((*source).to_owned()) {
+                    open.push((*source).to_owned());
                 }
             }
             let Some(kind) = catalog.relation_kind(&relation) else { continue };
@@ -125,13 +138,17 @@ impl Dependents {
 
     fn add(&mut self, other: Dependents) {
         self.topologies.extend(other.topologies);
+        self.sources.extend(other.sources);
         self.streams.extend(other.streams);
         self.views.extend(other.views);
     }
 
     /// Returns true if there are none.
     pub(crate) fn is_empty(&self) -> bool {
-        self.topologies.is_empty() && self.streams.is_empty() && self.views.is_empty()
+        self.topologies.is_empty()
+            && self.sources.is_empty()
+            && self.streams.is_empty()
+            && self.views.is_empty()
     }
 
     /// Refusal of a statement, with all of them.
@@ -144,7 +161,8 @@ impl Dependents {
             self.views.iter().map(|view| format!("materialized view {view} depends on {noun} {name}"));
         let noun_of = |stream: &str| stream_views::noun_of(&session.catalog, stream);
         let streams = self.streams.iter().map(|stream| format!("{} {stream} uses it", noun_of(stream)));
-        let all: Vec<String> = topologies.chain(streams).chain(views).collect();
+        let sources = self.sources.iter().map(|source| format!("source {source} uses it"));
+        let all: Vec<String> = topologies.chain(sources).chain(streams).chain(views).collect();
         let message = format!(
             "cannot {verb} {noun} {name} because other objects depend on it: {}; drop these first, or add CASCADE",
             all.join(", ")
@@ -162,6 +180,10 @@ impl Dependents {
             let noun = stream_views::noun_of(&session.catalog, stream);
             session.notice(format!("drop cascades to {noun} {stream}"));
             remove_stream(session, stream).await?;
+        }
+        for source in &self.sources {
+            session.notice(format!("drop cascades to source {source}"));
+            remove_source(session, source).await?;
         }
         for view in session.options.materialized.all().iter().rev() {
             if self.views.contains(&view.name) {
@@ -362,8 +384,7 @@ pub(crate) async fn drop_objects(
     clear(session, &roots, cascade).await?;
     for Root { name, .. } in roots {
         if object == StreamObject::Source {
-            let catalog = Arc::clone(&session.catalog);
-            blocking(move || stored_topologies::remove_source(&catalog, &name)).await??;
+            remove_source(session, &name).await?;
             continue;
         }
         if object == StreamObject::Stream {
@@ -373,6 +394,11 @@ pub(crate) async fn drop_objects(
         remove_topology(session, &name).await?;
     }
     Ok(())
+}
+
+async fn remove_source(session: &SessionCore, name: &str) -> Result<()> {
+    let (catalog, name) = (Arc::clone(&session.catalog), name.to_owned());
+    blocking(move || stored_topologies::remove_source(&catalog, &name)).await?
 }
 
 async fn remove_stream(session: &SessionCore, name: &str) -> Result<()> {

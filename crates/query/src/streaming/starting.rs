@@ -234,8 +234,10 @@ pub(crate) fn relations_of(create: &CreateTopology, planned: &PlannedTopology) -
     }
     used.ruled.retain(|table| !by_operators.contains(table));
     used.written.extend(by_operators);
-    let logged = planned.sources.values().filter_map(|source| source.logged_table());
-    used.changes = logged.map(str::to_owned).collect();
+    for table in planned.sources.values().filter_map(|source| source.logged_table()) {
+        used.changes.push(table.to_owned());
+        note_all_columns(&mut used, table);
+    }
     used.all.extend(used.written.iter().cloned());
     for names in [&mut used.all, &mut used.planned] {
         names.sort_unstable();

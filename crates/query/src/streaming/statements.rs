@@ -9,6 +9,7 @@ use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::materialized::deferred;
 use crate::parser::own::streaming::{CreateSource, CreateTopology, StreamObject, StreamingStatement};
+use crate::privileges::Privileges;
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::owners::OwnedObject;
@@ -82,7 +83,10 @@ fn check_owners(session: &SessionCore, statement: &StreamingStatement) -> Result
 }
 
 async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<()> {
-    if let Some(connector) = SourceDefinition::new(create)?.outside() {
+    if let Some(table) = create.logged_table() {
+        session.variables.authority.require(Privileges::SELECT, table)?;
+    }
+    if let Some(connector) = SourceDefinition::new(&session.catalog, create)?.outside() {
         check_outside(session, ("source", connector))?;
     }
     let (catalog, name, text) = (Arc::clone(&session.catalog), create.name.clone(), create.text.clone());

@@ -53,7 +53,7 @@ use datafusion::optimizer::simplify_expressions::SimplifyExpressions;
 use datafusion::prelude::SessionContext;
 use datafusion::sql::sqlparser::ast::{Ident, Query, Statement};
 use datafusion::sql::sqlparser::tokenizer::TokenWithSpan;
-use entresol_tables::{Column, DataType, Table, arrow_schema};
+use entresol_tables::{Catalog, Column, DataType, Table, arrow_schema};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -543,7 +543,12 @@ impl Planner<'_> {
         if !self.sources.contains_key(name) {
             let text = stored_topologies::source(&self.session.catalog, name)?;
             let Some(text) = text else { return Ok(false) };
-            self.sources.insert(name.to_owned(), parse_source(&text)?);
+            let source = parse_source(&self.session.catalog, &text)?;
+            if let Some(table) = source.logged_table() {
+                let of_source = authority_for(self.session, (OwnedObject::Source, name))?;
+                of_source.require(Privileges::SELECT, table)?;
+            }
+            self.sources.insert(name.to_owned(), source);
         }
         // Also of one that is known: a stream may have read it with the rights of another owner.
         self.definer.authority().require_reading("source", name)?;
@@ -666,9 +671,10 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
 }
 
 /// Parses the stored statement of a source.
-pub(crate) fn parse_source(text: &str) -> Result<SourceDefinition> {
-    let create = statement::created_source(text);
-    SourceDefinition::new(&create.ok_or_else(|| Error::Internal(format!("{text} is not a source")))?)
+pub(crate) fn parse_source(catalog: &Arc<Catalog>, sql: &str) -> Result<SourceDefinition> {
+    let create = statement::created_source(sql);
+    let create = create.ok_or_else(|| Error::Internal(format!("{sql} is not a source")))?;
+    SourceDefinition::new(catalog, &create)
 }
 
 impl PlannedTopology {

@@ -10,6 +10,7 @@
 use crate::error::{Error, Result};
 use crate::sources::change_rounds::ChangeRounds;
 use crate::sources::{Next, Position, Positions, Source, SourceBatch};
+use arrow_array::RecordBatch;
 use entresol_tables::{Catalog, ChangeBatchBuilder, Column, Table, change_columns};
 use entresol_transactions::{LogPosition, NotedChanges, Timestamp};
 use std::sync::Arc;
@@ -33,6 +34,8 @@ pub struct ChangesSource {
     up_to: Timestamp,
     noted: NotedChanges,
     rounds: Option<LooksInRounds>,
+    /// Places of its columns among those of the changes; none if it has all.
+    columns: Option<Vec<usize>>,
 }
 
 /// Looks at a log for that there are changes.
@@ -54,7 +57,14 @@ impl ChangesSource {
             up_to: Timestamp::START,
             noted: NotedChanges::default(),
             rounds: None,
+            columns: None,
         }
+    }
+
+    /// Gives it only these columns of the changes, by their places in [`change_columns`].
+    pub fn with_columns(mut self, columns: Vec<usize>) -> ChangesSource {
+        self.columns = Some(columns);
+        self
     }
 
     /// Lets it look once in each of the rounds, and go on where the log begins if changes behind its position may be
@@ -75,10 +85,7 @@ impl ChangesSource {
         let now = self.table.current();
         match now.filter(|now| now.schema().visible_columns() == self.table.schema().visible_columns()) {
             Some(now) => Ok(now),
-            None => Err(Error::Tuple {
-                operator: format!("CHANGES({})", self.table.name()),
-                reason: "the table is gone, or has other columns".to_owned(),
-            }),
+            None => Err(self.wrong("the table is gone, or has other columns")),
         }
     }
 
@@ -142,8 +149,20 @@ impl ChangesSource {
             looks.done = looks.now;
         }
         let Some(end) = positions.last().copied() else { return Ok(Next::Idle) };
-        let (tuples, positions) = (builder.finish()?, Positions::Listed(positions));
+        let (tuples, positions) = (self.declared(builder.finish()?)?, Positions::Listed(positions));
         Ok(Next::Batch(SourceBatch { tuples, positions, rejects: Vec::new(), end, split: None }))
+    }
+}
+
+impl ChangesSource {
+    /// Its columns of a batch of changes.
+    fn declared(&self, changes: RecordBatch) -> Result<RecordBatch> {
+        let Some(columns) = &self.columns else { return Ok(changes) };
+        changes.project(columns).map_err(|error| self.wrong(error.to_string()))
+    }
+
+    fn wrong(&self, reason: impl Into<String>) -> Error {
+        Error::Tuple { operator: format!("CHANGES({})", self.table.name()), reason: reason.into() }
     }
 }
 
@@ -184,7 +203,11 @@ fn as_log_position(position: Position) -> LogPosition {
 
 impl Source for ChangesSource {
     fn columns(&self) -> Vec<Column> {
-        change_columns(self.table.schema().visible_columns())
+        let all = change_columns(self.table.schema().visible_columns());
+        match &self.columns {
+            Some(columns) => columns.iter().filter_map(|at| all.get(*at).cloned()).collect(),
+            None => all,
+        }
     }
 
     fn follows_commits(&self) -> bool {

@@ -126,6 +126,19 @@ pub(crate) struct CreateSource {
     pub(crate) text: String,
 }
 
+/// Connector of a source of the logged changes of a table.
+pub(crate) const TABLE_CONNECTOR: &str = "table";
+
+impl CreateSource {
+    /// Name of the table whose logged changes it has; none if it has another connector.
+    pub(crate) fn logged_table(&self) -> Option<&str> {
+        let option = |wanted: &str| {
+            self.options.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.as_str())
+        };
+        option("connector").filter(|connector| *connector == TABLE_CONNECTOR).and_then(|_| option("table"))
+    }
+}
+
 /// CREATE STREAM of no topology.
 #[derive(Debug, Clone)]
 pub(crate) struct CreateStream {
@@ -345,9 +358,6 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
         } else {
             columns.push(with_parser(element, |parser| parser.parse_column_def())?);
         }
-    }
-    if columns.is_empty() {
-        return Err(Error::coded("42601", format!("source \"{name}\" has no columns")));
     }
     let (included, rest) = included(rest)?;
     let (mut options, rest) = with_options(rest)?;
@@ -798,7 +808,6 @@ mod tests {
     fn mistakes_are_named() {
         for (sql, expected) in [
             ("CREATE SOURCE s", "syntax error at end of input"),
-            ("CREATE SOURCE s () WITH (connector = 'file')", "has no columns"),
             ("CREATE SOURCE s (a INT) WITH (a = 1, a = 2)", "option \"a\" specified more than once"),
             ("CREATE SOURCE s (a INT) WITH (a = 1) FORMAT CANAL ENCODE JSON", "FORMAT other than PLAIN"),
             (
