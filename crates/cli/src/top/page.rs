@@ -2,11 +2,12 @@
 
 use super::connection::{Connection, TextRow};
 use crate::error::Result;
+use entresol::MemorySize;
 use std::time::Instant;
 
 const TOPOLOGIES: &str =
     "SELECT name, state, tuples_per_second, tuples, commits, aborts, retries, late, rejected,
-    watermark::varchar, watermark_lag_ms, error FROM entresol.topologies ORDER BY name";
+    watermark::varchar, watermark_lag_ms, error, state_bytes FROM entresol.topologies ORDER BY name";
 const OPERATORS: &str = "SELECT topology, number, operator, tuples_in, tuples_out FROM entresol.operators
     ORDER BY topology, number";
 const SOURCES: &str =
@@ -56,6 +57,7 @@ pub(super) fn lines(
         "retries",
         "late",
         "rejected",
+        "size",
         "watermark",
         "lag",
     ];
@@ -102,7 +104,7 @@ fn summary(target: &str, now: &Snapshot) -> String {
 fn topology_row(row: &[String]) -> TextRow {
     let mut cells: TextRow = row[..2].to_vec();
     cells.extend(row[2..9].iter().map(|number| grouped(number)));
-    cells.extend([row[9].replace('T', " "), lag(&row[10])]);
+    cells.extend([size(&row[12]), row[9].replace('T', " "), lag(&row[10])]);
     cells
 }
 
@@ -168,6 +170,11 @@ fn grouped(number: &str) -> String {
     text
 }
 
+/// Bytes with a unit.
+fn size(bytes: &str) -> String {
+    bytes.parse().map(|bytes| MemorySize::Bytes(bytes).to_string()).unwrap_or_default()
+}
+
 /// Milliseconds as a time that is read at a glance.
 fn lag(milliseconds: &str) -> String {
     let Ok(ms) = milliseconds.parse::<u64>() else { return String::new() };
@@ -206,8 +213,9 @@ mod tests {
                     "2026-01-01T00:00:00",
                     "1500",
                     "",
+                    "3145728",
                 ]),
-                row(&["b", "failed", "", "5", "1", "0", "0", "0", "0", "", "", "operator x: it broke"]),
+                row(&["b", "failed", "", "5", "1", "0", "0", "0", "0", "", "", "operator x: it broke", "0"]),
             ],
             operators: vec![row(&["a", "1", "filter 1", tuples_in, "10"])],
             sources: vec![row(&["s", "file", "a", "1234567", "3", "1500"])],
@@ -223,7 +231,7 @@ mod tests {
         assert_eq!(lines[0], "db: topologies: 1 running, 1 failed; 1,200 rows/s");
         assert_eq!(
             lines[3],
-            "a         running   1,200  1,234,567        8       0        1     2         3  2026-01-01 00:00:00  1.5 s"
+            "a         running   1,200  1,234,567        8       0        1     2         3  3MiB  2026-01-01 00:00:00  1.5 s"
         );
         assert_eq!(lines[5], "  b: operator x: it broke");
         assert_eq!(lines[8], "a         filter 1  2,000      0  5,000   10");
