@@ -5,6 +5,7 @@
 use entresol::arrow::util::display::array_value_to_string;
 use entresol::tables::Value;
 use entresol::{Database, Durability, Options, Session};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows of a query, as sorted texts.
 fn rows(session: &mut Session, sql: &str) -> Vec<String> {
@@ -306,6 +307,48 @@ fn concurrent_writers_leave_views_as_their_queries() {
         }
     });
     check(&mut session, &views, "after writers");
+}
+
+/// Groups are added and go while the view is made and made again: some go between its making and its first rows.
+#[test]
+fn views_are_made_and_refreshed_beside_writers() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session.execute("CREATE TABLE item (id INT PRIMARY KEY, kind INT, n BIGINT)").unwrap();
+    let ends = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for writer in 0..2 {
+            let (mut session, ends) = (database.session().unwrap(), &ends);
+            scope.spawn(move || {
+                let mut random = Random(7 + writer);
+                while !ends.load(Ordering::Relaxed) {
+                    let (id, kind) = (random.below(12), random.below(4));
+                    let statement = match random.below(3) {
+                        0 => format!("DELETE FROM item WHERE kind = {kind}"),
+                        1 => format!("UPDATE item SET n = n + 1, kind = {kind} WHERE id = {id}"),
+                        _ => format!("INSERT INTO item VALUES ({id}, {kind}, {id}) ON CONFLICT DO NOTHING"),
+                    };
+                    let _ = session.execute(&statement);
+                }
+            });
+        }
+        let differ = "SELECT (SELECT count(*) FROM (SELECT * FROM kinds EXCEPT ALL SELECT * FROM kinds_query) more)
+                         + (SELECT count(*) FROM (SELECT * FROM kinds_query EXCEPT ALL SELECT * FROM kinds) less)";
+        for _ in 0..40 {
+            for statement in [
+                "CREATE MATERIALIZED VIEW kinds AS SELECT kind, count(*) AS items, sum(n) AS n FROM item GROUP BY kind",
+                "REFRESH MATERIALIZED VIEW kinds",
+            ] {
+                // It may lose against the writers as often as it tries.
+                while session.execute(statement).is_err() {}
+                for _ in 0..3 {
+                    assert_eq!(rows(&mut session, differ), ["0"], "{statement}");
+                }
+            }
+            session.execute("DROP MATERIALIZED VIEW kinds").unwrap();
+        }
+        ends.store(true, Ordering::Relaxed);
+    });
 }
 
 #[test]

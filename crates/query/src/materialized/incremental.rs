@@ -12,7 +12,8 @@
 //! # Invariants
 //! - At each snapshot the state table has a row for each group with rows, and one for the group of a view without GROUP BY.
 //! - `row` is the number of the group's row in the view; NULL if HAVING keeps it out.
-//! - Two transactions that change the same group write the same row of state: the first committer wins.
+//! - Two transactions that change the same group write the same row of state: the first committer wins. Of a group without a row a
+//!   guard is stored too: it may be one that goes before the view was filled, which changes no row of state.
 
 use super::maintenance::{GUARDS, write_guards};
 use crate::dml::assignment;
@@ -45,7 +46,7 @@ use entresol_tables::{
     Catalog, Column, DataType, Row, ScanRange, Schema, Table, TableDefinition, Value, decimal, rows_to_batch,
 };
 use entresol_transactions::Transaction;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
@@ -235,10 +236,9 @@ impl MaintainsRows for IncrementalView {
             return Ok(());
         }
         let mut changes = self.changes();
-        let old: Vec<&Row> = changed.iter().filter_map(|(old, _)| old.as_ref()).collect();
-        let new: Vec<&Row> = changed.iter().filter_map(|(_, new)| new.as_ref()).collect();
-        changes.add(&table, &old, -1)?;
-        changes.add(&table, &new, 1)?;
+        let old = changed.iter().filter_map(|(old, _)| old.as_ref()).map(|row| (row, -1));
+        let new = changed.iter().filter_map(|(_, new)| new.as_ref()).map(|row| (row, 1));
+        changes.add(&table, &old.chain(new).collect::<Vec<_>>())?;
         changes.apply(transaction)
     }
 
@@ -260,7 +260,7 @@ impl MaintainsRows for IncrementalView {
         loop {
             let more = cursor.next_batch(transaction, |row| rows.push(row.to_row()))?;
             if rows.len() >= FILL_ROWS || !more {
-                changes.add(&table, &rows.iter().collect::<Vec<_>>(), 1)?;
+                changes.add(&table, &rows.iter().map(|row| (row, 1)).collect::<Vec<_>>())?;
                 rows.clear();
             }
             if !more {
@@ -272,8 +272,8 @@ impl MaintainsRows for IncrementalView {
 }
 
 impl Changes<'_> {
-    /// Adds rows of the table to their groups, or takes them away.
-    fn add(&mut self, table: &Table, rows: &[&Row], sign: i64) -> Result<()> {
+    /// Adds rows of the table to their groups, or takes them away: 1 and -1.
+    fn add(&mut self, table: &Table, rows: &[(&Row, i64)]) -> Result<()> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -284,23 +284,24 @@ impl Changes<'_> {
             })
         });
         let places = places.collect::<Result<Vec<usize>>>()?;
-        let rows: Vec<Row> =
-            rows.iter().map(|row| places.iter().map(|&place| row[place].clone()).collect()).collect();
-        let batch = rows_to_batch(&self.view.read, &self.view.columns, &rows)?;
-        let PassedRows { batch, .. } = pass(&self.view.below, batch)?;
+        let read: Vec<Row> =
+            rows.iter().map(|(row, _)| places.iter().map(|&place| row[place].clone()).collect()).collect();
+        let batch = rows_to_batch(&self.view.read, &self.view.columns, &read)?;
+        let PassedRows { batch, numbers: passed } = pass(&self.view.below, batch)?;
         if batch.num_rows() == 0 {
             return Ok(());
         }
         let groups = evaluated(&self.view.groups, &batch)?;
         let numbers = self.numbered(groups, batch.num_rows())?;
-        numbers.iter().for_each(|&number| self.totals[number].rows += sign);
+        let signs: Vec<i64> = passed.iter().map(|&row| rows[row as usize].1).collect();
+        numbers.iter().zip(&signs).for_each(|(&number, sign)| self.totals[number].rows += sign);
         for (place, aggregate) in self.view.aggregates.iter().enumerate() {
             let values = aggregate.values(&batch)?;
             for (row, value) in values.into_iter().enumerate() {
                 let Some(value) = value else { continue };
                 let total = &mut self.totals[numbers[row]].totals[place];
-                total.count += sign;
-                total.sum = i128::from(sign)
+                total.count += signs[row];
+                total.sum = i128::from(signs[row])
                     .checked_mul(value)
                     .and_then(|value| total.sum.checked_add(value))
                     .ok_or_else(|| self.view.overflows())?;
@@ -361,8 +362,12 @@ impl Changes<'_> {
             rows[number as usize] = Some(row);
         }
         let (mut shown, mut hidden, mut states, mut gone) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut guards = BTreeSet::new();
         for (number, stored) in stored.into_iter().enumerate() {
             let was_stored = stored.is_some();
+            if !was_stored {
+                guards.insert(hash(&self.keys[number]) % GUARDS);
+            }
             let row = stored.and_then(|stored| stored.row);
             let lives = self.totals[number].rows > 0 || self.view.groups.is_empty();
             let row = match (rows[number].take().filter(|_| lives), row) {
@@ -388,7 +393,9 @@ impl Changes<'_> {
         held.upsert_many(transaction, &shown)?;
         state.delete_many(transaction, &gone)?;
         state.upsert_many(transaction, &states)?;
-        let guards = self.keys.iter().map(|key| hash(key) % GUARDS).collect();
+        if guards.is_empty() {
+            return Ok(());
+        }
         write_guards(&self.view.catalog, transaction, &self.view.view, guards)
     }
 
