@@ -49,6 +49,7 @@ mod columns;
 pub mod cost;
 pub mod encoding;
 mod error;
+mod group_codes;
 mod index;
 mod schema;
 mod sequence;
@@ -76,6 +77,7 @@ pub mod encodings {
 }
 
 pub use batch::builder::ColumnBuilder;
+pub use batch::decimals::{DecimalOperand, DecimalOperation, decimal_operation};
 pub use batch::decode::StoredRows;
 pub use batch::encode::fitted_texts;
 pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
@@ -102,6 +104,7 @@ pub use columns::pipeline::PipelinePrediction;
 pub use columns::scan::{BlockReader, ColumnMorsel, ColumnScan, ColumnScanStats, DeltaReader, PageUse};
 pub use entresol_transactions::{Direction, KeyRange};
 pub use error::{Error, Result};
+pub use group_codes::{AddedRows, GroupCodes};
 pub use index::Index;
 pub use index::cursor::{IndexBounds, IndexCursor};
 pub use index::unique_key::UniqueKey;

@@ -3,6 +3,7 @@
 use crate::catalog::view::Source;
 use crate::parser::refusals;
 use crate::planner::bounded_functions;
+use crate::planner::coded_groups::CodedGroups;
 use crate::planner::counts::CountedRows;
 use crate::planner::formatted;
 use crate::planner::join_using;
@@ -194,6 +195,7 @@ pub(crate) fn context(
         .with_physical_optimizer_rule(Arc::new(CountedRows))
         .with_physical_optimizer_rule(Arc::new(CheckedArithmetic))
         .with_physical_optimizer_rule(Arc::new(ScanFilters))
+        .with_physical_optimizer_rule(Arc::new(CodedGroups))
         .with_physical_optimizer_rule(Arc::new(Interruptible::new(running)));
     let context = SessionContext::new_with_state(builder.build());
     register_functions(&context, running);

@@ -8,6 +8,7 @@
 mod blocking;
 pub(crate) mod bounded_functions;
 pub(crate) mod cacheability;
+pub(crate) mod coded_groups;
 pub(crate) mod context;
 pub(crate) mod costs;
 pub(crate) mod counts;
@@ -29,6 +30,7 @@ pub(crate) mod patterns;
 mod planned_relations;
 pub(crate) mod query;
 pub(crate) mod relation_aliases;
+pub(crate) mod replay;
 pub(crate) mod row_expressions;
 pub(crate) mod rules;
 pub(crate) mod running_query;

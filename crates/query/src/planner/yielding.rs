@@ -22,6 +22,7 @@
 //! The wrapper is the node itself for everything else, EXPLAIN included.
 
 use crate::error::external;
+use crate::planner::coded_groups::CodedAggregateExec;
 use crate::planner::lookup::LookupJoinExec;
 use crate::planner::patterns::exec::PatternExec;
 use crate::planner::running_query::RunningQuery;
@@ -86,9 +87,12 @@ pub(crate) fn interruptible(
                 None => Transformed::no(expr),
             })
         };
-    let with_slices = match node.downcast_ref::<EntresolScan>() {
-        Some(scan) => scan.with_changed_filters(&sliced)?,
-        None => changed(node.as_ref(), &sliced)?,
+    let with_slices = if let Some(scan) = node.downcast_ref::<EntresolScan>() {
+        scan.with_changed_filters(&sliced)?
+    } else if let Some(coded) = node.downcast_ref::<CodedAggregateExec>() {
+        coded.changed(&sliced)?
+    } else {
+        changed(node.as_ref(), &sliced)?
     };
     let mut node = with_slices.unwrap_or(node);
     let mut slicing = SliceRole::None;

@@ -23,9 +23,11 @@ use crate::postgres::floats;
 use crate::postgres::guards::guarded;
 use crate::postgres::plan_expressions::changed;
 use crate::postgres::rewriting::rewritten;
-use datafusion::arrow::array::{ArrayRef, Datum};
+use datafusion::arrow::array::{Array, ArrayRef, AsArray, Datum};
 use datafusion::arrow::compute::kernels::numeric::{add, mul, sub};
-use datafusion::arrow::datatypes::{DataType, FieldRef, Schema};
+use datafusion::arrow::datatypes::{
+    DECIMAL128_MAX_PRECISION, DECIMAL128_MAX_SCALE, DataType, Decimal128Type, FieldRef, Schema,
+};
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, internal_err};
@@ -39,6 +41,7 @@ use datafusion::physical_expr::ScalarFunctionExpr;
 use datafusion::physical_expr::expressions::{BinaryExpr, CastExpr, Literal, NegativeExpr};
 use datafusion::physical_optimizer::PhysicalOptimizerRule;
 use datafusion::physical_plan::ExecutionPlan;
+use entresol_tables::{DecimalOperand, DecimalOperation, decimal_operation};
 use std::sync::Arc;
 
 /// The rule for arithmetic; see the [module](self).
@@ -104,7 +107,9 @@ fn checked_arithmetic(
         if is_checked(*binary.op()) {
             let operands = vec![Arc::clone(binary.left()), Arc::clone(binary.right())];
             let of = operands[0].data_type(schema)?;
-            if of.is_floating() && operands[1].data_type(schema)? == of {
+            let other = operands[1].data_type(schema)?;
+            let are_decimals = is_decimal(&of) && is_decimal(&other) && *binary.op() != Operator::Divide;
+            if are_decimals || of.is_floating() && other == of {
                 let operator = ScalarUDF::from(CheckedOperator::new(*binary.op()));
                 return called(operator, operands, node.return_field(schema)?);
             }
@@ -116,6 +121,10 @@ fn checked_arithmetic(
         let checked = BinaryExpr::new(left, *binary.op(), right).with_fail_on_overflow(true);
         Ok(Transformed::yes(Arc::new(checked) as Arc<dyn PhysicalExpr>))
     })
+}
+
+fn is_decimal(of: &DataType) -> bool {
+    matches!(of, DataType::Decimal128(..))
 }
 
 /// Returns true for the operators of [`CheckedOperator`].
@@ -233,7 +242,7 @@ fn is_constant(expr: &Expr) -> bool {
             .unwrap_or(true)
 }
 
-/// Operator on two numbers of one type, integers or floating-point numbers.
+/// Operator on two numbers of one type, integers or floating-point numbers, or on two decimals.
 #[derive(Debug, PartialEq, Eq, Hash)]
 struct CheckedOperator {
     op: Operator,
@@ -302,11 +311,49 @@ fn operated(op: Operator, left: &dyn Datum, right: &dyn Datum) -> DFResult<Array
     if left.get().0.data_type().is_floating() {
         return floats::operated(op, left, right);
     }
+    if let Some(result) = decimals(op, left, right)? {
+        return Ok(result);
+    }
     Ok(match op {
         Operator::Plus => add(left, right)?,
         Operator::Minus => sub(left, right)?,
         _ => mul(left, right)?,
     })
+}
+
+/// Result of an operation on decimals that fit 64 bits; none of others.
+fn decimals(op: Operator, left: &dyn Datum, right: &dyn Datum) -> DFResult<Option<ArrayRef>> {
+    let ((left, is_left_scalar), (right, is_right_scalar)) = (left.get(), right.get());
+    let of = |array: &dyn Array| array.as_primitive_opt::<Decimal128Type>().cloned();
+    let (Some(left), Some(right)) = (of(left), of(right)) else { return Ok(None) };
+    if is_left_scalar && left.is_null(0) || is_right_scalar && right.is_null(0) {
+        return Ok(None);
+    }
+    let (precisions, scales) = ((left.precision(), right.precision()), (left.scale(), right.scale()));
+    let digits = |precision: u8, scale: i8| i16::from(precision) - i16::from(scale);
+    // As arrow has it.
+    let (operation, precision, scale) = match op {
+        Operator::Multiply => {
+            let precision = i16::from(precisions.0) + i16::from(precisions.1) + 1;
+            (DecimalOperation::Multiply, precision, scales.0.saturating_add(scales.1))
+        }
+        _ => {
+            let integral = digits(precisions.0, scales.0).max(digits(precisions.1, scales.1));
+            let scale = scales.0.max(scales.1);
+            let operation =
+                if op == Operator::Plus { DecimalOperation::Add } else { DecimalOperation::Subtract };
+            (operation, integral + i16::from(scale) + 1, scale)
+        }
+    };
+    let (precision, scale_max) = (precision.min(i16::from(DECIMAL128_MAX_PRECISION)), DECIMAL128_MAX_SCALE);
+    let operand = |values, is_scalar| DecimalOperand { values, is_scalar };
+    let result =
+        decimal_operation(operation, operand(&left, is_left_scalar), operand(&right, is_right_scalar));
+    let (Some(result), Ok(precision)) = (result.filter(|_| scale <= scale_max), u8::try_from(precision))
+    else {
+        return Ok(None);
+    };
+    Ok(Some(Arc::new(result.with_precision_and_scale(precision, scale)?)))
 }
 
 fn computed(op: Operator, left: &ScalarValue, right: &ScalarValue) -> DFResult<ScalarValue> {

@@ -5,6 +5,7 @@
 //! same bytes as by the codec of single rows ([`crate::encoding`]).
 
 pub(crate) mod builder;
+pub(crate) mod decimals;
 pub(crate) mod decode;
 pub(crate) mod encode;
 pub(crate) mod rows;

@@ -1,6 +1,7 @@
 //! Rebinding: a fresh copy of a generic plan for one run, with its transaction, values, dynamic filters and cancellation.
 
 use crate::error::Result;
+use crate::planner::coded_groups::CodedAggregateExec;
 use crate::planner::counts::CountedRowsExec;
 use crate::planner::fresh_filters::FreshFilters;
 use crate::planner::key_filters::KeyFilterExec;
@@ -66,6 +67,7 @@ fn begins_anew(node: &dyn ExecutionPlan) -> DFResult<bool> {
     }
     Ok(makes_filters(node)
         || (node.is::<Barrier>()
+            || node.is::<CodedAggregateExec>()
             || node.is::<CountedRowsExec>()
             || node.is::<FilterExec>()
             || node.is::<ProjectionExec>()

@@ -5,9 +5,8 @@
 
 use crate::planner::lookup::keys::LookupKey;
 use crate::planner::lookup::{KEYS_MAX, scan_below};
+use crate::planner::replay::ReplayStream;
 use crate::planner::scans::scan::EntresolScan;
-use datafusion::arrow::datatypes::SchemaRef;
-use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as DFResult, SharedResult, Statistics, internal_err};
 use datafusion::error::DataFusionError;
@@ -23,7 +22,6 @@ use datafusion::physical_plan::{
     ReplaceChildrenOptions,
 };
 use futures::stream::{self, StreamExt, TryStreamExt};
-use parking_lot::Mutex;
 use std::fmt;
 use std::sync::Arc;
 use tokio::sync::OnceCell;
@@ -99,10 +97,7 @@ impl LookupJoinExec {
             Some(scan) => with_scan(Arc::clone(right), |old| self.in_order(scan.clone(), old))?,
             None => Arc::clone(right),
         };
-        let left: Arc<dyn ExecutionPlan> = Arc::new(ReplayStream {
-            properties: Arc::clone(left.properties()),
-            rows: Mutex::new(Some((batches, rest))),
-        });
+        let left: Arc<dyn ExecutionPlan> = Arc::new(ReplayStream::new(left, batches, rest));
         replace_children_if_necessary(Arc::clone(&self.join), vec![left, right])
     }
 }
@@ -202,69 +197,5 @@ impl ExecutionPlan for LookupJoinExec {
 
     fn child_stats_requests(&self, partition: Option<usize>) -> Vec<ChildStats> {
         self.join.child_stats_requests(partition)
-    }
-}
-
-/// Rows of the smaller side again: those that were read, and the rest.
-struct ReplayStream {
-    properties: Arc<PlanProperties>,
-    rows: Mutex<Option<(Vec<RecordBatch>, SendableRecordBatchStream)>>,
-}
-
-impl fmt::Debug for ReplayStream {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Replayed").finish_non_exhaustive()
-    }
-}
-
-impl DisplayAs for ReplayStream {
-    fn fmt_as(&self, _kind: DisplayFormatType, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Replayed")
-    }
-}
-
-impl ExecutionPlan for ReplayStream {
-    fn name(&self) -> &str {
-        "Replayed"
-    }
-
-    fn properties(&self) -> &Arc<PlanProperties> {
-        &self.properties
-    }
-
-    fn children(&self) -> Vec<&Arc<dyn ExecutionPlan>> {
-        Vec::new()
-    }
-
-    fn apply_expressions(
-        &self,
-        _f: &mut dyn FnMut(&Arc<dyn PhysicalExpr>) -> DFResult<TreeNodeRecursion>,
-    ) -> DFResult<TreeNodeRecursion> {
-        Ok(TreeNodeRecursion::Continue)
-    }
-
-    fn replace_children(
-        self: Arc<Self>,
-        _children: Vec<Arc<dyn ExecutionPlan>>,
-        _options: ReplaceChildrenOptions,
-    ) -> DFResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    // Required by the trait, superseded by `replace_children`.
-    fn with_new_children(
-        self: Arc<Self>,
-        _children: Vec<Arc<dyn ExecutionPlan>>,
-    ) -> DFResult<Arc<dyn ExecutionPlan>> {
-        Ok(self)
-    }
-
-    fn execute(&self, _partition: usize, _context: Arc<TaskContext>) -> DFResult<SendableRecordBatchStream> {
-        let Some((batches, rest)) = self.rows.lock().take() else {
-            return internal_err!("the rows of a lookup join are read once");
-        };
-        let schema: SchemaRef = self.schema();
-        let rows = stream::iter(batches.into_iter().map(Ok)).chain(rest);
-        Ok(Box::pin(RecordBatchStreamAdapter::new(schema, rows)))
     }
 }
