@@ -1,9 +1,11 @@
 //! Topologies on one thread: tuples a second through a filter and a map, through tumbling aggregates into a
-//! table, and in transactions of one tuple; and the aggregates on two threads beside one, in alternating runs. Domain
-//! `journal`, durability `none`.
+//! table, and in transactions of one tuple; the aggregates on two threads beside one, in alternating runs; and one of them in
+//! SQL beside Rust ([`in_sql`]). Domain `journal`, durability `none`.
 //!
 //! Tuples are drawn by a generator, which is part of the time. Windows are of ten seconds; a tuple comes each
 //! 20 microseconds of event time, so a window has 500,000 tuples, and the last one is closed at the end.
+
+mod in_sql;
 
 use crate::asked::AskedFigure;
 use crate::measure::median;
@@ -113,7 +115,7 @@ pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error
             report.asked(AskedFigure::at_least(&name, rate_on_two / rate, TWO_THREADS_ASKED).unit("times"));
         }
     }
-    Ok(())
+    in_sql::run(options, report)
 }
 
 fn columns(text_key: bool) -> [Column; 3] {
