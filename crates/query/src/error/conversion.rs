@@ -174,7 +174,7 @@ fn coded(sqlstate: &'static str, message: String) -> Error {
 
 /// Number out of range of its type.
 fn out_of_range(what: &str) -> Error {
-    Error::coded("22003", format!("number out of range: {what}"))
+    Error::coded("22003", wording::out_of_range(what))
 }
 
 /// Error with the message and the code of a shared error, which cannot be moved out.

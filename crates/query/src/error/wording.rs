@@ -81,6 +81,17 @@ fn failed_cast(message: &str) -> Option<Wording> {
     })
 }
 
+/// Message for a value that its type does not have, from what Arrow says of the cast or the operation.
+pub(super) fn out_of_range(what: &str) -> String {
+    let cast = what.strip_prefix("Can't cast value ").and_then(|cast| cast.split_once(" to type "));
+    match cast {
+        Some((value, of)) => format!("value {value} is out of range for type {}", planning::type_name(of)),
+        None => {
+            format!("number out of range: {}", what.strip_prefix("Overflow happened on: ").unwrap_or(what))
+        }
+    }
+}
+
 /// Refusal of a value of PostgreSQL's NUMERIC that is not finite; `None` for other strings.
 pub(crate) fn not_finite(text: &str) -> Option<String> {
     let unsigned = text.trim().trim_start_matches(['+', '-']);
@@ -159,6 +170,14 @@ fn malformed_pattern(message: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_out_of_range_are_worded() {
+        let cast = out_of_range("Can't cast value 70000 to type Int16");
+        assert_eq!(cast, "value 70000 is out of range for type smallint");
+        let sum = out_of_range("Overflow happened on: 9223372036854775807 + 1");
+        assert_eq!(sum, "number out of range: 9223372036854775807 + 1");
+    }
 
     #[test]
     fn messages_name_the_value_and_not_the_library() {
