@@ -25,14 +25,14 @@ const EVERY: usize = 1000;
 const EVENTS_PER_SECOND: u64 = 50_000;
 /// Rate in SQL, in rates of Rust.
 const ASKED: f64 = 0.9;
-/// Wait between two looks at the topology.
-const LOOK: Duration = Duration::from_micros(200);
+/// Wait between two looks at the topology, which take time of the processors.
+const LOOK: Duration = Duration::from_millis(10);
 
 const SUMS: &str = "SELECT count(*) || ' ' || sum(n) || ' ' || sum(total) FROM written";
 
 /// Runs both, and compares what they wrote.
 pub(super) fn run(options: &RunOptions, report: &mut Report) -> Result<(), Error> {
-    let events = if options.quick { 20_000 } else { 2_000_000 };
+    let events = if options.quick { 20_000 } else { 8_000_000 };
     let (mut of_sql, mut of_rust) = (Vec::new(), Vec::new());
     for _ in 0..if options.quick { 1 } else { 5 } {
         let (rate, in_sql) = measure(events, in_sql, options)?;
