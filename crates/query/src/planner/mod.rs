@@ -26,6 +26,7 @@ pub(crate) mod limits;
 pub(crate) mod lookup;
 pub(crate) mod over_clauses;
 pub(crate) mod parameters;
+pub(crate) mod partial_states;
 pub(crate) mod patterns;
 mod planned_relations;
 pub(crate) mod query;

@@ -1,6 +1,7 @@
 //! Operator of a partial aggregation whose groups are found by the codes of their keys.
 
 use super::states::CodedStates;
+use crate::planner::partial_states::split;
 use crate::planner::replay::ReplayStream;
 use crate::planner::turns::TURN_MAX;
 use crate::postgres::plan_expressions::{Change, changed_aggregate};
@@ -116,13 +117,6 @@ fn of_aggregate(changed: Arc<dyn ExecutionPlan>) -> DFResult<Arc<dyn ExecutionPl
         Some(aggregate) => Ok(Arc::new(CodedAggregateExec::over(Arc::new(aggregate.clone())))),
         None => internal_err!("an aggregation became another operator"),
     }
-}
-
-/// Batch in slices of at most `rows`.
-fn split(batch: Option<RecordBatch>, rows: usize) -> Vec<RecordBatch> {
-    let Some(batch) = batch else { return Vec::new() };
-    let all = batch.num_rows();
-    (0..all).step_by(rows.max(1)).map(|from| batch.slice(from, rows.min(all - from))).collect()
 }
 
 impl DisplayAs for CodedAggregateExec {

@@ -1,10 +1,10 @@
 //! States of the aggregates of groups whose keys have codes.
 
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch};
+use crate::planner::partial_states::condition;
+use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::{DataType, SchemaRef};
 use datafusion::common::{Result as DFResult, internal_err};
 use datafusion::logical_expr::{EmitTo, GroupsAccumulator};
-use datafusion::physical_expr::PhysicalExpr;
 use datafusion::physical_plan::aggregates::AggregateExec;
 use entresol_tables::{AddedRows, GroupCodes};
 use std::sync::Arc;
@@ -66,13 +66,5 @@ impl<'p> CodedStates<'p> {
             columns.extend(accumulator.state(EmitTo::All)?);
         }
         Ok(Some(RecordBatch::try_new(Arc::clone(schema), columns)?))
-    }
-}
-
-fn condition(filter: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<BooleanArray> {
-    let values = filter.evaluate(batch)?.into_array(batch.num_rows())?;
-    match values.as_boolean_opt() {
-        Some(values) => Ok(values.clone()),
-        None => internal_err!("the condition {filter} of an aggregate is not a boolean"),
     }
 }

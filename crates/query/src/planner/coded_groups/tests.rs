@@ -97,7 +97,7 @@ fn table(random: &mut Random, rows: usize) -> MemTable {
     let strings_max = random.of(&[2, 9, 300, 5000]);
     let mut string = || {
         let n = random.below(strings_max + 1);
-        let long = if n % 7 == 0 { "a string that is longer than others " } else { "" };
+        let long = if n.is_multiple_of(7) { "a string that is longer than others " } else { "" };
         (n > 0).then(|| format!("{long}{n}"))
     };
     let strings: ArrayRef = Arc::new((0..rows).map(|_| string()).collect::<StringArray>());

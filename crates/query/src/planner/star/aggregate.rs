@@ -5,9 +5,10 @@
 //! - States are those of DataFusion's accumulators, so the aggregation above takes them as its own.
 //! - Memory: the array of at most [`COMBINATIONS_MAX`], and states of the groups that occur; reserved.
 
+use crate::planner::partial_states::condition;
 use crate::planner::star::dimension::Dimension;
 use crate::planner::star::gather::{JoinedColumns, JoinedRows};
-use datafusion::arrow::array::{ArrayRef, AsArray, BooleanArray, RecordBatch, UInt32Array};
+use datafusion::arrow::array::{ArrayRef, RecordBatch, UInt32Array};
 use datafusion::arrow::compute::{filter_record_batch, take};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::common::{Result as DFResult, internal_err};
@@ -81,14 +82,6 @@ impl AggregatePlan {
     fn evaluated(&self, arguments: &Arguments, batch: &RecordBatch) -> DFResult<Vec<ArrayRef>> {
         let rows = batch.num_rows();
         arguments.values.iter().map(|value| value.evaluate(batch)?.into_array(rows)).collect()
-    }
-}
-
-fn condition(filter: &Arc<dyn PhysicalExpr>, batch: &RecordBatch) -> DFResult<BooleanArray> {
-    let values = filter.evaluate(batch)?.into_array(batch.num_rows())?;
-    match values.as_boolean_opt() {
-        Some(values) => Ok(values.clone()),
-        None => internal_err!("the condition {filter} of an aggregate is not a boolean"),
     }
 }
 

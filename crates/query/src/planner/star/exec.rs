@@ -4,6 +4,7 @@
 //! the fact is executed after that. Without an aggregation, joined rows come in the order of the fact.
 
 use crate::planner::fresh_filters::FreshFilters;
+use crate::planner::partial_states::split;
 use crate::planner::star::aggregate::{AggregatePlan, States};
 use crate::planner::star::build::{Dimensions, build};
 use crate::planner::star::conditions::Conditions;
@@ -214,13 +215,6 @@ impl StarJoinExec {
 fn timed<T>(time: &Time, action: impl FnOnce() -> T) -> T {
     let _timer = time.timer();
     action()
-}
-
-/// Batch in slices of at most `rows`.
-fn split(batch: Option<RecordBatch>, rows: usize) -> Vec<RecordBatch> {
-    let Some(batch) = batch else { return Vec::new() };
-    let all = batch.num_rows();
-    (0..all).step_by(rows.max(1)).map(|from| batch.slice(from, rows.min(all - from))).collect()
 }
 
 /// Joined rows of one partition.
