@@ -33,18 +33,18 @@ demo: setup ## Set up, build and run the smart metering demo.
 .PHONY: test
 test: setup ## Set up, build and run all tests.
 	ENTRESOL_CHECK_ON_CLOSE=1 $(CARGO) test --workspace --no-fail-fast
-	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-memory
-	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-transactions --test bank --test stress
+	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-memory --lib --test memory
+	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-transactions --test transactions -- bank:: stress::
 	$(CARGO) test -p entresol-memory --features mutants --lib every_mutant
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
-	$(CARGO) test -p entresol-structures --features mutants --lib --test btree --test crash --test crash_destroy every_mutant
+	$(CARGO) test -p entresol-structures --features mutants --lib --test crash every_mutant
 
 # The same tests of crashes with a hundred times the histories: about 100 M states; and 25,000 random topologies of each of five
 # kinds. For the night.
 .PHONY: soak
 soak: setup ## Run the crash tests at large size and churn for eight hours; ENTRESOL_SOAK=0.1 for a tenth.
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory -p entresol-structures \
-		-p entresol-transactions -p entresol-tables --test 'crash*' -- --nocapture --test-threads 1
+		-p entresol-transactions -p entresol-tables --tests -- crash --nocapture --test-threads 1
 	ENTRESOL_SOAK=$${ENTRESOL_SOAK:-1} $(CARGO) test -p entresol-memory --lib no_power_failure -- --nocapture
 	ENTRESOL_TOPOLOGIES=$$(awk -v part=$${ENTRESOL_SOAK:-1} 'BEGIN { print int(25000 * part) }') \
 		$(CARGO) test -p entresol --test topologies -- --nocapture random chains_of_steps

@@ -68,7 +68,7 @@ mod latch;
 mod latch_protocol;
 mod leaf;
 #[cfg(all(test, feature = "mutants"))]
-#[path = "../tests/points/mod.rs"]
+#[path = "../tests/crash/points/mod.rs"]
 mod listed;
 pub mod lsm;
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! with `ENTRESOL_MUTANT=point:fault` it looks at that one alone.
 #![allow(clippy::unwrap_used, reason = "tests")]
 
-#[path = "common/points.rs"]
+#[path = "transactions/common/points.rs"]
 mod points;
 
 use entresol_memory::crash::{CrashOptions, CrashReport};

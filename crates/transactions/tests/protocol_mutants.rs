@@ -3,8 +3,9 @@
 //! `cargo test -p entresol-transactions --features mutants --test protocol_mutants`
 #![allow(clippy::unwrap_used, reason = "tests")]
 
+#[path = "transactions/common/mod.rs"]
 mod common;
-#[path = "common/points.rs"]
+#[path = "transactions/common/points.rs"]
 mod points;
 
 use common::interleavings::look;

@@ -164,7 +164,7 @@ impl<'a> Node<'a> {
 ///
 /// Operations that change a node prepare it and pass the commit to the [`Medium`]; on a pool nothing has
 /// changed until the publication is published, and the node must not be operated on again before. The caller
-/// excludes other writers. Costs are in `tests/nodes.txt`.
+/// excludes other writers. Costs are in `tests/structures/nodes.txt`.
 pub trait Layout: Sized + Send + Sync + 'static {
     /// Name in messages.
     const NAME: &'static str;

@@ -10,7 +10,7 @@
 //! ```
 //! A commit of updates costs four fences, whatever the number of keys (and one more to make it durable); new
 //! and growing keys add those of their own publications, and what goes into a history those of one
-//! publication for some twenty keys. `tests/fences.txt` pins them.
+//! publication for some twenty keys. `tests/transactions/fences.txt` pins them.
 //!
 //! On `journal` a commit that only updates and deletes is one publication ([`at_once`]). States on a disk
 //! beside persistent memory are made durable between phases 3 and 4; those in volatile memory need nothing
