@@ -23,7 +23,7 @@ use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// Number of keys that are looked up together.
-const LOOKUP_KEYS: usize = 64;
+pub(crate) const LOOKUP_KEYS: usize = 64;
 
 /// The change of one key.
 pub(crate) enum Step<'a, 'p> {
@@ -107,6 +107,17 @@ enum PlanOutcome {
 /// A written key: its state, the key, and the new value (None: a deletion).
 type PlannedWrite<'a> = (&'a State, &'a KeyBytes, Option<&'a [u8]>);
 
+/// Place of a written key in its state.
+#[derive(Clone, Copy)]
+enum KeyPlace {
+    /// Its object, or chain of versions.
+    Versions(PoolOffset),
+    /// None: the key is new.
+    New,
+    /// None: the key is one of many that are appended.
+    Appended,
+}
+
 /// Finds keys that are new because they are above all others of their state: the caller of the plan holds
 /// them, so no other commit adds them.
 #[derive(Default)]
@@ -116,12 +127,13 @@ struct BehindAll<'a> {
 }
 
 impl<'a> BehindAll<'a> {
-    /// Returns true if all of many keys, which ascend, are above the others of one state.
+    /// Returns true if all of many keys, which ascend, are above the others of one state. Few keys only behind many of the same.
     fn has(&mut self, wanted: &[PlannedWrite<'a>]) -> Result<bool> {
         let (Some((state, first, _)), Some((last_state, ..))) = (wanted.first(), wanted.last()) else {
             return Ok(false);
         };
-        if wanted.len() < LOOKUP_KEYS || !std::ptr::eq(*state, *last_state) {
+        let is_known = self.last.as_ref().is_some_and(|(of, _)| std::ptr::eq(*of, *state));
+        if (wanted.len() < LOOKUP_KEYS && !is_known) || !std::ptr::eq(*state, *last_state) {
             return Ok(false);
         }
         let greatest = match &mut self.last {
@@ -227,7 +239,9 @@ impl Planner<'_> {
                 steps.appends = changes.finish()?;
                 return Ok(PlanOutcome::Yes);
             }
-            if behind.has(&wanted)? {
+            let are_appended = behind.has(&wanted)?;
+            if are_appended {
+                wanted.first().inspect(|(state, ..)| state.rewritten.count_appended(wanted.len()));
                 words.clear();
                 words.resize(wanted.len(), None);
             } else {
@@ -242,11 +256,11 @@ impl Planner<'_> {
                 // Most values are short, and lie there.
                 state.pool().prefetch(offset.plus(LINE_BYTES));
             }
+            let absent = if are_appended { KeyPlace::Appended } else { KeyPlace::New };
             for (&(state, key, value), &word) in wanted.iter().zip(&words) {
-                let offset = word.map(PoolOffset::from_word);
+                let place = word.map_or(absent, |word| KeyPlace::Versions(PoolOffset::from_word(word)));
                 let planned = steps.keys.len();
-                if self.plan_key(state, key, value, offset, &mut steps.keys)? == PlanOutcome::TooManyVersions
-                {
+                if self.plan_key(state, key, value, place, &mut steps.keys)? == PlanOutcome::TooManyVersions {
                     return Ok(PlanOutcome::TooManyVersions);
                 }
                 steps.count_live(state, planned);
@@ -269,18 +283,22 @@ impl Planner<'_> {
         state: &'a State,
         key: &'a [u8],
         value: Option<&'a [u8]>,
-        offset: Option<PoolOffset>,
+        place: KeyPlace,
         steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<PlanOutcome> {
         if state.is_chained() {
-            return self.plan_chained(state, key, value, offset, steps);
+            return self.plan_chained(state, key, value, place, steps);
         }
-        let Some(offset) = offset else {
-            let layout = |value: &[u8]| ObjectLayout::for_new(value.len(), state.version_slots(self.options));
-            return match value {
-                Some(value) => self.build(state, key, value, (layout(value), None), steps),
-                None => Ok(PlanOutcome::Yes),
+        let KeyPlace::Versions(offset) = place else {
+            let Some(value) = value else { return Ok(PlanOutcome::Yes) };
+            let is_single =
+                matches!(place, KeyPlace::Appended) && state.appends_single_versions(self.options);
+            let layout = if is_single {
+                ObjectLayout::of_one(value.len())
+            } else {
+                ObjectLayout::for_new(value.len(), state.version_slots(self.options))
             };
+            return self.build(state, key, value, (layout, None), steps);
         };
         let Some(object) = VersionedObject::try_open(state.pool(), offset) else {
             return Err(state.damaged(key, "a damaged MVCC object"));
@@ -332,6 +350,9 @@ impl Planner<'_> {
             Protocol::Bocc => VERSION_SLOTS_MAX,
             _ => self.options.version_slots_max.max(state.version_slots(self.options)),
         };
+        if object.layout().slots() == 1 {
+            state.rewritten.count_rewritten();
+        }
         let grown =
             |versions: u64| object.layout().grown(versions.count_ones() as usize + 1, value.len(), slots_max);
         if let Some(layout) = grown(census.needed) {
@@ -386,11 +407,11 @@ impl Planner<'_> {
         state: &'a State,
         key: &'a [u8],
         value: Option<&'a [u8]>,
-        offset: Option<PoolOffset>,
+        place: KeyPlace,
         steps: &mut Vec<Step<'a, 'a>>,
     ) -> Result<PlanOutcome> {
         let (mut lives, mut before) = (false, None);
-        if let Some(offset) = offset {
+        if let KeyPlace::Versions(offset) = place {
             let census = Chain::at(state.pool(), offset).census(&state.group.invalid, self.snapshots);
             let census = census.map_err(|_| state.damaged(key, "a damaged chain of versions"))?;
             self.first_committer_wins(state, key, census.newest)?;

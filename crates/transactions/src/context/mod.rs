@@ -19,6 +19,7 @@ pub(crate) mod directory;
 pub(crate) mod group;
 pub(crate) mod live_keys;
 pub(crate) mod placement;
+pub(crate) mod rewritten_keys;
 pub(crate) mod state;
 
 use crate::changes::{ChangeLog, ChangeNotes};

@@ -10,11 +10,13 @@ use crate::context::directory::StateEntry;
 use crate::context::group::Group;
 use crate::context::live_keys::LiveKeys;
 use crate::context::placement::PoolRole;
+use crate::context::rewritten_keys::RewrittenKeys;
 use crate::history::{History, HistoryBounds};
 use crate::mvcc::chain::Chain;
 use crate::mvcc::object::VersionedObject;
 use crate::mvcc::old_versions::OldVersions;
 use crate::mvcc::value_buffer::ValueBuffer;
+use crate::protocol::VERSION_SLOTS_MIN;
 use crate::reclamation::dead_keys::{DeadKeys, ReclaimQueue};
 use crate::transaction::scan::KeyRange;
 use crate::visibility::snapshot::Snapshot;
@@ -69,6 +71,7 @@ pub struct State {
     logs_changes: AtomicBool,
     /// Number of its keys that have a value.
     pub(crate) live: LiveKeys,
+    pub(crate) rewritten: RewrittenKeys,
     /// Set if its values lie over others.
     pub(crate) is_overlay: AtomicBool,
     /// Set if its writers do the work of the context before they commit.
@@ -137,6 +140,7 @@ impl State {
             change_log: RwLock::new(None),
             logs_changes: AtomicBool::new(false),
             live: LiveKeys::default(),
+            rewritten: RewrittenKeys::default(),
             is_overlay: AtomicBool::new(false),
             watched: AtomicBool::new(false),
         }))
@@ -161,6 +165,12 @@ impl State {
     /// Version slots of a new object.
     pub fn version_slots(&self, options: &ContextOptions) -> usize {
         self.version_slots.map_or(options.version_slots, usize::from)
+    }
+
+    /// Returns true if the object of a key that is appended has room for one version: unless more are asked for, or
+    /// appended keys are written again.
+    pub(crate) fn appends_single_versions(&self, options: &ContextOptions) -> bool {
+        self.version_slots.is_none() && options.version_slots == VERSION_SLOTS_MIN && self.rewritten.are_few()
     }
 
     /// Its versions lie in chains.

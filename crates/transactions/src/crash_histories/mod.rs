@@ -14,7 +14,7 @@ mod side_by_side;
 mod simulated_disk;
 mod tiers;
 
-use crate::commit::plan::CALM_NS;
+use crate::commit::plan::{CALM_NS, LOOKUP_KEYS};
 use crate::context::directory::StateEntry;
 use crate::context::placement::PoolRole;
 use crate::mvcc::chain::Chain;
@@ -87,6 +87,9 @@ const LATER_KEYS: [u64; 2] = [1, 1000];
 const LATER_VALUE: &[u8] = b"after the crash";
 /// Few keys, so that slots and objects are used again.
 const KEYS: u64 = 6;
+/// Keys that a commit appends, as many as it takes to be seen as such; and the first of them, above the later ones.
+const APPENDED: u64 = LOOKUP_KEYS as u64;
+const APPENDED_FROM: u64 = 2000;
 
 fn key(number: u64) -> Vec<u8> {
     number.to_be_bytes().to_vec()
@@ -195,6 +198,37 @@ pub fn check_commits_at_once(
     )
 }
 
+/// The same of commits that append many keys, whose objects have room for one version, and of the updates that outgrow them.
+pub fn check_appends(
+    groups: Groups,
+    rounds: u64,
+    options: &CrashOptions,
+) -> entresol_memory::Result<CrashReport> {
+    let seed = options.seed;
+    let run = move |pool: &Arc<Pool>, recorder: &Recorder<Content>| {
+        let context = StateContext::open_or_create(Arc::clone(pool))?;
+        let (states, _) = create_states(&context, recorder, groups)?;
+        let random = Env::simulated(seed);
+        for round in 0..rounds {
+            let first = APPENDED_FROM + round * APPENDED;
+            let appended = (first..first + APPENDED).map(|at| (at, Some(vec![round as u8; 20])));
+            let of_appended = |changes: Changes| -> Changes {
+                changes.into_iter().map(|(at, value)| (first + at, value)).collect()
+            };
+            let rewritten = of_appended(random_changes(&random, round));
+            let again = of_appended(random_changes(&random, round + 1));
+            for changes in [appended.collect(), rewritten, again] {
+                let transaction = context.begin()?;
+                write(&transaction, &states, &changes)?;
+                recorder.run(Operation::Commit(changes), || transaction.commit(Durability::Sync))?;
+            }
+        }
+        context.vacuum()?;
+        Ok(())
+    };
+    check_recorded(options, run, verify)
+}
+
 /// Checks with `verify` each crash state of what `run` does: operations that have returned may be there, or
 /// those and the one in flight.
 fn check_recorded<M: Model + Default>(
@@ -221,12 +255,7 @@ fn run(
     rounds: u64,
     seed: u64,
 ) -> Result<()> {
-    let (states, group) = recorder.run(Operation::Create, || -> Result<_> {
-        let group = context.create_group()?;
-        let other = if groups == Groups::One { group } else { context.create_group()? };
-        let first = context.create_state(group, KeyWidth::Eight)?;
-        Ok(([first, context.create_state(other, KeyWidth::Variable)?], group))
-    })?;
+    let (states, group) = create_states(context, recorder, groups)?;
     let random = Env::simulated(seed);
     let mut reader = None;
     for round in 0..rounds {
@@ -249,6 +278,20 @@ fn run(
         }
     }
     Ok(())
+}
+
+/// The two states, and the group of the first.
+fn create_states(
+    context: &StateContext,
+    recorder: &Recorder<Content>,
+    groups: Groups,
+) -> Result<([Arc<State>; 2], GroupId)> {
+    recorder.run(Operation::Create, || {
+        let group = context.create_group()?;
+        let other = if groups == Groups::One { group } else { context.create_group()? };
+        let first = context.create_state(group, KeyWidth::Eight)?;
+        Ok(([first, context.create_state(other, KeyWidth::Variable)?], group))
+    })
 }
 
 fn write(transaction: &Transaction, states: &[Arc<State>; 2], changes: &Changes) -> Result<()> {

@@ -1,9 +1,9 @@
 //! Commits under the crash checker; see [`entresol_transactions::crash_histories`].
 use entresol_memory::crash::{CrashOptions, check_seeds};
 use entresol_transactions::crash_histories::{
-    Groups, Scrubs, check_changes, check_commits, check_commits_at_once, check_commits_with, check_directory,
-    check_disk, check_large_commits, check_loads, check_past, check_scrubs, check_side_by_side,
-    check_volatile,
+    Groups, Scrubs, check_appends, check_changes, check_commits, check_commits_at_once, check_commits_with,
+    check_directory, check_disk, check_large_commits, check_loads, check_past, check_scrubs,
+    check_side_by_side, check_volatile,
 };
 use entresol_transactions::{ContextOptions, Protocol};
 
@@ -24,6 +24,20 @@ fn commits_of_one_group_survive_completely_or_not_at_all() {
 #[test]
 fn commits_of_two_groups_survive_completely_or_not_at_all() {
     run("two groups", Groups::Two);
+}
+
+/// An object of one version is replaced by a larger one when its key is written again.
+#[test]
+fn appended_keys_survive_with_all_others_of_their_commit() {
+    for groups in [Groups::One, Groups::Two] {
+        let report = check_seeds("appends", 1, |seed| {
+            let options = CrashOptions { crash_recovery_every: 997, ..CrashOptions::with_seed(seed) };
+            check_appends(groups, 1, &options)
+        });
+        let report = report.unwrap();
+        println!("{groups:?}: {report:?}");
+        assert!(report.explored(2_000), "{report:?}");
+    }
 }
 
 fn run_with(name: &str, groups: Groups, context: ContextOptions) {

@@ -144,7 +144,8 @@ fn a_write_makes_an_object_small_again_that_grew_for_readers() {
     for is_deleted in [false, true] {
         let (context, state, _) = two_states(KeyWidth::Eight);
         let _reclaimer = Reclaimer::start(&context);
-        fill(&context, &state, 0..1000, Some(b"a value of some length"));
+        // The second time with room for two versions.
+        (0..2).for_each(|_| fill(&context, &state, 0..1000, Some(b"a value of some length")));
         let small = context.pool().stats().allocated_bytes;
         let mut readers = Vec::new();
         for _ in 0..5 {
@@ -192,13 +193,42 @@ fn a_large_value_is_written_again_after_its_object_grew_for_readers() {
     }
 }
 
+/// Bytes that are allocated for each of 4,096 keys of a value of 104 bytes, appended from `first` on by commits of 256.
+fn bytes_of_appended(context: &Arc<StateContext>, state: &Arc<State>, first: u64) -> u64 {
+    let before = context.pool().stats().allocated_bytes;
+    for commit in 0..16 {
+        let begin = first + 256 * commit;
+        fill(context, state, begin..begin + 256, Some(&[7; 104]));
+    }
+    (context.pool().stats().allocated_bytes - before) / 4096
+}
+
+#[test]
+fn appended_keys_have_room_for_a_second_version_where_they_are_written_again() {
+    let (context, state, _) = two_states(KeyWidth::Eight);
+    fill(&context, &state, 0..64, Some(&[7; 104]));
+    let single = bytes_of_appended(&context, &state, 1000);
+    let reader = context.begin().unwrap();
+    fill(&context, &state, 1000..5096, Some(&[8; 104]));
+    assert!(rows(&reader, &state).iter().all(|(_, value)| *value == [7; 104]));
+    drop(reader);
+    let double = bytes_of_appended(&context, &state, 10_000);
+    assert!(double >= single + 104, "room for two versions: {double} bytes a key, {single} for one");
+    for round in 0..20 {
+        bytes_of_appended(&context, &state, 100_000 + round * 10_000);
+    }
+    let again = bytes_of_appended(&context, &state, 900_000);
+    assert!(again <= single + 8, "the others were never written again: {again} bytes a key");
+}
+
 /// Objects that stay after a burst are spread over many slabs; rewriting them brings them together, and frees
 /// slabs.
 #[test]
 fn rewriting_brings_objects_together() {
     let (context, state, _) = two_states(KeyWidth::Eight);
     let numbers = || (0..80_000).filter(|number| number % 8 == 0);
-    fill(&context, &state, 0..80_000, Some(b"a value of some length"));
+    // The second time with room for two versions.
+    (0..2).for_each(|_| fill(&context, &state, 0..80_000, Some(b"a value of some length")));
     for number in (0..80_000).filter(|number| number % 8 != 0) {
         delete(&context, &state, number);
     }
@@ -254,8 +284,9 @@ fn keys_that_wait_do_not_block_others() {
 fn a_thread_prunes_a_history_however_long_it_is() {
     const KEYS: u64 = 30_000;
     let (context, state, _) = two_states(KeyWidth::Eight);
+    // The second time with room for two versions.
+    (0..2).for_each(|_| fill(&context, &state, 0..KEYS, Some(b"value")));
     context.keep_history(state.id(), Some(Duration::from_millis(200))).unwrap();
-    fill(&context, &state, 0..KEYS, Some(b"value"));
     let one = context.pool().stats().allocated_bytes;
     (0..3).for_each(|_| fill(&context, &state, 0..KEYS, Some(b"other")));
     let all = context.pool().stats().allocated_bytes;
