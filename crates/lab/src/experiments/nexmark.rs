@@ -17,7 +17,7 @@ const SCRIPT: &str = include_str!("../../../../examples/nexmark.sql");
 const CHECK: &str = include_str!("../../../../examples/nexmark_check.sql");
 const EVENTS_OF_SCRIPT: &str = "events = 1000000";
 /// Wait between two looks at a topology, and until it counts as stuck.
-const LOOK: Duration = Duration::from_millis(1);
+const LOOK: Duration = Duration::from_millis(5);
 const PATIENCE: Duration = Duration::from_secs(600);
 
 /// Million rows a second that are asked of some topologies.

@@ -44,13 +44,36 @@ impl AssignWindows {
         } else {
             take_record_batch(batch.rows(), &UInt32Array::from(copies.rows))?
         };
+        let edges = [copies.starts, copies.ends].map(|times| times.into_iter().collect());
+        self.with_edges(&rows, retracted, edges)
+    }
+
+    /// Batch whose tuples are each in one window: as it is, with the edges.
+    fn batch_of_single(&self, batch: &Batch, times: &[i64]) -> Result<Batch, ArrowError> {
+        let (mut starts, mut ends) = (Vec::with_capacity(times.len()), Vec::with_capacity(times.len()));
+        // Times that follow one another are mostly in one window.
+        let mut window = 0..0;
+        for time in times {
+            if !window.contains(time) {
+                let anchor = self.span.first_anchor(EventTime::from_micros(*time));
+                window = self.span.start_of(anchor).micros()..self.span.end_of(anchor).micros();
+            }
+            starts.push(window.start);
+            ends.push(window.end);
+        }
+        self.with_edges(batch.rows(), batch.retracted().cloned(), [starts.into(), ends.into()])
+    }
+
+    fn with_edges(
+        &self,
+        rows: &RecordBatch,
+        retracted: Option<BooleanArray>,
+        edges: [PrimitiveArray<TimestampMicrosecondType>; 2],
+    ) -> Result<Batch, ArrowError> {
         let edge_type = self.schema.field(rows.num_columns()).data_type();
-        let edges = |times: Vec<Option<i64>>| -> ArrayRef {
-            let edges: PrimitiveArray<TimestampMicrosecondType> = times.into_iter().collect();
-            Arc::new(edges.with_data_type(edge_type.clone()))
-        };
+        let edges = edges.map(|edges| -> ArrayRef { Arc::new(edges.with_data_type(edge_type.clone())) });
         let mut columns = rows.columns().to_vec();
-        columns.extend([edges(copies.starts), edges(copies.ends)]);
+        columns.extend(edges);
         let rows = RecordBatch::try_new(Arc::clone(&self.schema), columns)?;
         Ok(match retracted {
             Some(retracted) => Batch::of_changes(rows, retracted),
@@ -71,6 +94,12 @@ impl Operator for AssignWindows {
     fn batch(&mut self, _context: &Context<'_>, batch: &Batch, output: &mut Output) -> Result<()> {
         let failed =
             |error: ArrowError| Error::Tuple { operator: self.name.clone(), reason: error.to_string() };
+        if self.span.is_once()
+            && let Some(times) = batch.times(self.time_column)
+        {
+            output.push(self.batch_of_single(batch, times).map_err(failed)?);
+            return Ok(());
+        }
         let mut copies = Copies::default();
         let times = batch.nullable_times(self.time_column).ok_or_else(|| Error::Tuple {
             operator: self.name.clone(),

@@ -261,6 +261,11 @@ impl WindowSpan {
         time.minus(self.length_us).rounded_down(self.every_us).plus(self.every_us)
     }
 
+    /// Returns true if each event time is in one window.
+    pub(crate) fn is_once(&self) -> bool {
+        self.every_us == self.length_us && self.every_us == self.aligned_us
+    }
+
     /// Anchors of the windows that contain an event time.
     pub(crate) fn anchors(&self, time: EventTime) -> impl Iterator<Item = EventTime> {
         let first = self.first_anchor(time);

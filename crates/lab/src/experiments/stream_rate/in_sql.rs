@@ -26,7 +26,7 @@ const EVENTS_PER_SECOND: u64 = 50_000;
 /// Rate in SQL, in rates of Rust.
 const ASKED: f64 = 0.9;
 /// Wait between two looks at the topology, which take time of the processors.
-const LOOK: Duration = Duration::from_millis(10);
+const LOOK: Duration = Duration::from_millis(50);
 
 const SUMS: &str = "SELECT count(*) || ' ' || sum(n) || ' ' || sum(total) FROM written";
 
