@@ -1,6 +1,6 @@
 //! Operator of a partial aggregation whose groups are found by the codes of their keys.
 
-use super::states::CodedStates;
+use super::states::{CodedStates, codes};
 use crate::planner::partial_states::split;
 use crate::planner::replay::ReplayStream;
 use crate::planner::turns::TURN_MAX;
@@ -46,7 +46,7 @@ impl CodedAggregateExec {
             .aggr_expr()
             .iter()
             .all(|function| function.order_bys().is_empty() && function.groups_accumulator_supported());
-        if !is_plain || !are_known || CodedStates::of(aggregate)?.is_none() {
+        if !is_plain || !are_known || codes(aggregate)?.is_none() {
             return Ok(None);
         }
         Ok(Some(CodedAggregateExec::over(Arc::new(aggregate.clone()))))

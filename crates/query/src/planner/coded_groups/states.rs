@@ -9,6 +9,13 @@ use datafusion::physical_plan::aggregates::AggregateExec;
 use entresol_tables::{AddedRows, GroupCodes};
 use std::sync::Arc;
 
+/// Codes of the groups of an aggregation, of which there are none yet; none if its keys have no codes.
+pub(super) fn codes(plan: &AggregateExec) -> DFResult<Option<GroupCodes>> {
+    let schema = plan.input_schema();
+    let types = plan.group_expr().expr().iter().map(|(key, _)| key.data_type(&schema));
+    Ok(GroupCodes::new(&types.collect::<DFResult<Vec<DataType>>>()?))
+}
+
 /// Groups and states of one partition.
 pub(super) struct CodedStates<'p> {
     plan: &'p AggregateExec,
@@ -19,10 +26,7 @@ pub(super) struct CodedStates<'p> {
 impl<'p> CodedStates<'p> {
     /// No groups yet; none if keys of an aggregation have no codes.
     pub(super) fn of(plan: &'p AggregateExec) -> DFResult<Option<CodedStates<'p>>> {
-        let schema = plan.input_schema();
-        let types = plan.group_expr().expr().iter().map(|(key, _)| key.data_type(&schema));
-        let types = types.collect::<DFResult<Vec<DataType>>>()?;
-        let Some(groups) = GroupCodes::new(&types) else { return Ok(None) };
+        let Some(groups) = codes(plan)? else { return Ok(None) };
         let functions = plan.aggr_expr().iter();
         let accumulators = functions.map(|function| function.create_groups_accumulator());
         Ok(Some(CodedStates { plan, groups, accumulators: accumulators.collect::<DFResult<_>>()? }))
