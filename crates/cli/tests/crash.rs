@@ -17,7 +17,8 @@ fn fifty_kills_lose_and_tear_nothing() {
     for key in ["lost_transactions", "torn_transactions", "snapshot_violations"] {
         assert_eq!(json[key], 0, "{json}");
     }
-    assert!(json["transactions"].as_u64().unwrap() > 500, "the loop did too little: {json}");
+    // Four between two kills, however slow the machine is.
+    assert!(json["transactions"].as_u64().unwrap() > 4 * 50, "the loop did too little: {json}");
     assert!(json["recovery_ms"].as_f64().unwrap() > 0.0);
 }
 
