@@ -347,9 +347,9 @@ fn a_failing_state_is_replayed_alone() {
         };
         assert!(judged(&all) > 20, "{all}");
         let command = all.lines().find(|line| line.starts_with(REPLAY)).unwrap();
-        assert!(command.contains("cargo test -p entresol-memory --test crash") && command.contains(test));
+        assert!(command.contains("cargo test -p entresol-memory --test memory") && command.contains(test));
         let trail = command.split('\'').nth(1).unwrap();
-        assert_eq!(trail.contains('/'), test != "forced_failure", "{trail}");
+        assert_eq!(trail.contains('/'), test != "crash::forced_failure", "{trail}");
         let alone = run(trail);
         assert_eq!(judged(&alone), judged_alone, "{alone}");
         assert!(alone.contains(&format!("{REPLAY}='{trail}'")), "{alone}");

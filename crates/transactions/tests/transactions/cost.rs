@@ -1,4 +1,4 @@
-//! Cost of reads and commits. Prints; run with `cargo test --release -p entresol-transactions --test cost --
+//! Cost of reads and commits. Prints; run with `cargo test --release -p entresol-transactions --test transactions cost --
 //! --nocapture`.
 
 use crate::common::{key, two_states};

@@ -1,5 +1,5 @@
 //! The number of fences and flushes of each operation, pinned in `tests/transactions/fences.txt`: a change of it is a
-//! diff. `BLESS=1 cargo test -p entresol-transactions --test fences` writes the file anew.
+//! diff. `BLESS=1 cargo test -p entresol-transactions --test transactions fences` writes the file anew.
 
 use crate::common::{key, put};
 use entresol_memory::{Durability, Env, Pool, PoolOptions};
