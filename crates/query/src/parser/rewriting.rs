@@ -13,6 +13,9 @@
 //! ABORT                                            ROLLBACK
 //! BETWEEN SYMMETRIC a AND b                        BETWEEN !! a AND b: a mark, see [`SYMMETRIC`]
 //! ORDER BY x USING <                               ORDER BY x ASC; USING > likewise DESC
+//! x ISNULL                                         x IS NULL
+//! GROUP BY ()                                      GROUP BY GROUPING SETS (())
+//! x = ANY (VALUES ...)                             x = ANY (SELECT * FROM (VALUES ...) AS v)
 //! trim(LEADING FROM x)                             trim(LEADING x)
 //! EXPLAIN (FORMAT TEXT, ...)                       see [`crate::parser::explain_options`]
 //! ANALYZE VERBOSE                                  without VERBOSE: there is nothing to report
@@ -39,6 +42,8 @@ pub(crate) const SYMMETRIC: UnaryOperator = UnaryOperator::PGPrefixFactorial;
 /// Words that may stand before TABLE where it is a query.
 const BEFORE_TABLE: [&str; 8] =
     ["union", "except", "intersect", "all", "distinct", "as", "explain", "analyze"];
+/// Words that begin a statement in which a query stands behind a parenthesis or a name.
+const WITH_QUERY: [&str; 2] = ["insert", "with"];
 
 /// Rewrites the tokens of a statement.
 pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
@@ -67,7 +72,91 @@ pub(crate) fn rewrite(tokens: &mut Vec<TokenWithSpan>) -> Result<()> {
     if has(tokens, Keyword::BETWEEN) || has(tokens, Keyword::TRIM) {
         rewrite_expressions(tokens);
     }
+    if mentions(tokens, &["isnull"]) {
+        rewrite_null_tests(tokens);
+    }
+    if has(tokens, Keyword::GROUP) {
+        rewrite_empty_groups(tokens);
+    }
+    if has(tokens, Keyword::VALUES) {
+        rewrite_quantified_values(tokens);
+    }
     Ok(())
+}
+
+/// Rewrites ISNULL behind an operand; it is reserved, so there it is no name.
+fn rewrite_null_tests(tokens: &mut Vec<TokenWithSpan>) {
+    let follows_operand = |before: &Token| match before {
+        Token::Word(_) => !is_keyword(before, Keyword::AS),
+        Token::Number(..) | Token::SingleQuotedString(_) | Token::Placeholder(_) => true,
+        Token::RParen | Token::RBracket => true,
+        _ => false,
+    };
+    let mut from = 1;
+    while let Some(found) = (from..tokens.len())
+        .find(|&place| is(tokens.get(place), "isnull") && follows_operand(&tokens[place - 1].token))
+    {
+        let span = tokens[found].span;
+        tokens.splice(found..=found, at(span, [keyword("IS"), keyword("NULL")]));
+        from = found + 2;
+    }
+}
+
+/// Rewrites the empty group, where it stands alone: all rows are one group.
+fn rewrite_empty_groups(tokens: &mut Vec<TokenWithSpan>) {
+    let is_empty = |tokens: &[TokenWithSpan]| match tokens {
+        [group, by, open, close, rest @ ..] => {
+            is(Some(group), "group")
+                && is(Some(by), "by")
+                && open.token == Token::LParen
+                && close.token == Token::RParen
+                && rest.first().is_none_or(|next| next.token != Token::Comma)
+        }
+        _ => false,
+    };
+    let mut from = 0;
+    while let Some(found) = (from..tokens.len()).find(|&place| is_empty(&tokens[place..])) {
+        let span = tokens[found + 2].span;
+        let sets = [keyword("GROUPING"), keyword("SETS"), Token::LParen, Token::LParen, Token::RParen];
+        tokens.splice(found + 2..found + 3, at(span, sets));
+        from = found + 8;
+    }
+}
+
+/// Rewrites the VALUES behind ANY, SOME and ALL into a query of them.
+fn rewrite_quantified_values(tokens: &mut Vec<TokenWithSpan>) {
+    let begins = |tokens: &[TokenWithSpan]| match tokens {
+        [quantifier, open, values, ..] => {
+            ["any", "some", "all"].iter().any(|word| is(Some(quantifier), word))
+                && open.token == Token::LParen
+                && is(Some(values), "values")
+        }
+        _ => false,
+    };
+    let mut from = 0;
+    while let Some(found) = (from..tokens.len()).find(|&place| begins(&tokens[place..])) {
+        let values = found + 2;
+        let Some(length) = length_within(&tokens[values..]) else { return };
+        let span = tokens[values].span;
+        let alias = [Token::RParen, keyword("AS"), Token::make_word("v", None)];
+        tokens.splice(values + length..values + length, at(span, alias));
+        let select = [keyword("SELECT"), Token::Mul, keyword("FROM"), Token::LParen];
+        tokens.splice(values..values, at(span, select));
+        from = values + 4;
+    }
+}
+
+/// Tokens until the parenthesis that closes one before them.
+fn length_within(tokens: &[TokenWithSpan]) -> Option<usize> {
+    let mut depth = 0;
+    tokens.iter().position(|token| {
+        match token.token {
+            Token::LParen => depth += 1,
+            Token::RParen => depth -= 1,
+            _ => {}
+        }
+        depth < 0
+    })
 }
 
 /// Rewrites the operators of ORDER BY into the directions that they mean.
@@ -268,7 +357,12 @@ fn is_table_query(tokens: &[TokenWithSpan], at: usize) -> bool {
     let begins = match before {
         None => true,
         Some(before) => {
-            before.token == Token::LParen || BEFORE_TABLE.iter().any(|word| is(Some(before), word))
+            let within = WITH_QUERY.iter().any(|word| is(tokens.first(), word));
+            let is_name = is_any_word(Some(before)) && !is(Some(before), "into");
+            let behind_name = within && (before.token == Token::RParen || is_name);
+            before.token == Token::LParen
+                || behind_name
+                || BEFORE_TABLE.iter().any(|word| is(Some(before), word))
         }
     };
     begins && is(tokens.get(at), "table") && is_any_word(tokens.get(at + 1))
@@ -312,6 +406,19 @@ mod tests {
             ("TABLE t", "SELECT * FROM t"),
             ("SHOW topologies", "SELECT * FROM entresol . topologies"),
             ("SHOW SINKS", "SELECT * FROM entresol . SINKS"),
+            ("WITH w AS (TABLE t) TABLE w", "WITH w AS ( SELECT * FROM t ) SELECT * FROM w"),
+            ("INSERT INTO u (a) TABLE t", "INSERT INTO u ( a ) SELECT * FROM t"),
+            (
+                "WITH w AS (SELECT 1) SELECT * INTO TABLE u FROM w",
+                "WITH w AS ( SELECT 1 ) SELECT * INTO TABLE u FROM w",
+            ),
+            ("INSERT INTO u TABLE t", "INSERT INTO u SELECT * FROM t"),
+            (
+                "SELECT count(*) FROM t GROUP BY () HAVING a = ANY (VALUES (1), (2))",
+                "SELECT count ( * ) FROM t GROUP BY GROUPING SETS ( ( ) ) HAVING a = ANY ( SELECT * FROM ( VALUES ( 1 ) , ( 2 ) ) \
+                 AS v )",
+            ),
+            ("SELECT a ISNULL, (b) isnull, \"isnull\"", "SELECT a IS NULL , ( b ) IS NULL , \"isnull\""),
             ("(TABLE t) UNION TABLE u", "( SELECT * FROM t ) UNION SELECT * FROM u"),
             ("CREATE TABLE t (a INT)", "CREATE TABLE t ( a INT )"),
             (

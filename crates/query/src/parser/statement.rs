@@ -13,6 +13,7 @@ use crate::error::{Error, Result};
 use crate::parser::classification::classify;
 use crate::parser::command::Command;
 use crate::parser::depth::{self, NESTING_MAX};
+use crate::parser::distinct_from;
 use crate::parser::normal_forms;
 use crate::parser::own;
 use crate::parser::own::copy::{CopyStatement, take_file};
@@ -27,6 +28,7 @@ use crate::parser::system_time::SystemTimes;
 use crate::parser::text::kind::StatementKind;
 use crate::parser::text::script::statements;
 use crate::parser::text::tokens::{BEGINNING, POSTGRESQL, mentions, tokenize};
+use crate::parser::window_names;
 use datafusion::sql::parser::{DFParserBuilder, Statement as DFStatement};
 use datafusion::sql::sqlparser::ast::{Query, Statement};
 use datafusion::sql::sqlparser::tokenizer::{Location, Token, TokenWithSpan};
@@ -231,6 +233,7 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
     let casts_names = mentions(&tokens, &["regclass"]);
     let refused = refusals::may_refuse(&tokens);
     let has_into = mentions(&tokens, &["into"]);
+    let (has_distinct, has_over) = (mentions(&tokens, &["distinct"]), mentions(&tokens, &["over"]));
     let mut parser =
         DFParserBuilder::new(tokens).with_dialect(&POSTGRESQL).with_recursion_limit(NESTING_MAX).build()?;
     let mut parsed = parser.parse_statements()?;
@@ -241,6 +244,12 @@ fn datafusion_statement(mut tokens: Vec<TokenWithSpan>) -> Result<Option<DFState
     let Some(tree) = inner_mut(&mut statement) else { return Ok(Some(statement)) };
     patterns.put(tree)?;
     times.put(tree)?;
+    if has_distinct {
+        distinct_from::reassociate(tree);
+    }
+    if has_over {
+        window_names::resolve(tree)?;
+    }
     normal_forms::normalise(tree, template)?;
     if has_into && matches!(tree, Statement::Query(_) | Statement::CreateTable(_)) {
         refusals::check_into(tree)?;
