@@ -15,6 +15,7 @@ use crate::parser::command::Command;
 use crate::parser::statement::{inner, inner_mut};
 use crate::parser::visit::{visit_expressions, visit_expressions_mut};
 use crate::postgres::numeric_casts;
+use crate::postgres::rewriting::ResultNames;
 use crate::postgres::time_zones::Zone;
 use crate::postgres::types::column_type;
 use crate::session::run_values::{ParameterFunction, RunValues};
@@ -23,7 +24,6 @@ use datafusion::arrow::datatypes::{DataType as ArrowType, Field, TimeUnit};
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Result as DFResult, ScalarValue, internal_datafusion_err};
 use datafusion::logical_expr::expr::{Cast, Placeholder};
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{Expr as PlanExpr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Values};
 use datafusion::sql::sqlparser::ast::{
@@ -326,11 +326,9 @@ fn rewrite(
     mut change: impl FnMut(PlanExpr) -> DFResult<Transformed<PlanExpr>>,
 ) -> DFResult<LogicalPlan> {
     plan.transform_up_with_subqueries(|node| {
-        let names = NamePreserver::new(&node);
-        let node = node.map_expressions(|expr| {
-            let name = names.save(&expr);
-            Ok(expr.transform_up(&mut change)?.update_data(|expr| name.restore(expr)))
-        })?;
+        let names = ResultNames::of(&node);
+        let node =
+            node.map_expressions(|expr| names.keep(expr, &mut |expr| expr.transform_up(&mut change)))?;
         if !node.transformed {
             return Ok(node);
         }

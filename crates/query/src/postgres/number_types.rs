@@ -20,6 +20,7 @@ use crate::postgres::optional;
 use crate::postgres::refused_types;
 use crate::postgres::regular_expressions::over_lines;
 use crate::postgres::result_types;
+use crate::postgres::rewriting::ResultNames;
 use datafusion::arrow::datatypes::DataType;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, DFSchemaRef, Result as DFResult, ScalarValue, Spans};
@@ -28,7 +29,6 @@ use datafusion::functions_aggregate::sum::sum_udaf;
 use datafusion::logical_expr::expr::{
     AggregateFunction, Cast, Exists, InSubquery, SetComparison, WindowFunction,
 };
-use datafusion::logical_expr::expr_rewriter::NamePreserver;
 use datafusion::logical_expr::utils::merge_schema;
 use datafusion::logical_expr::{
     Aggregate, BinaryExpr, Expr, ExprSchemable, LogicalPlan, LogicalPlanBuilder, Operator, Projection,
@@ -79,14 +79,9 @@ fn retyped_nodes(plan: LogicalPlan, outer: &[DFSchemaRef]) -> DFResult<LogicalPl
     let schema = Arc::new(merge_schema(&plan.inputs()));
     let mut scopes = outer.to_vec();
     scopes.push(Arc::clone(&schema));
-    let names = NamePreserver::new(&plan);
-    let plan = plan
-        .map_expressions(|expr| {
-            let name = names.save(&expr);
-            let retyped = expression(expr, &schema, &scopes)?;
-            Ok(Transformed::yes(name.restore(retyped)))
-        })
-        .data()?;
+    let names = ResultNames::of(&plan);
+    let mut retyped = |expr| expression(expr, &schema, &scopes).map(Transformed::yes);
+    let plan = plan.map_expressions(|expr| names.keep(expr, &mut retyped)).data()?;
     Ok(match plan {
         LogicalPlan::Values(Values { values, .. }) => LogicalPlanBuilder::values(values)?.build()?,
         LogicalPlan::Union(Union { inputs, .. }) => {

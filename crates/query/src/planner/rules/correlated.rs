@@ -7,6 +7,8 @@
 //! subquery by a function; its arguments are the outer columns, and a call substitutes their values, plans
 //! and runs the rest.
 //!
+//! - A subquery may refer further out than the query around it: the function's arguments are then outer columns of that query,
+//!   which is run row by row in turn.
 //! - A subquery reads in the transaction of its statement, even if rows are computed after the statement has
 //!   begun to give some: its tables are pinned when the statement is planned in that transaction
 //!   ([`crate::execution::prepared`] plans such statements for each run).
@@ -86,7 +88,8 @@ impl CorrelatedSubqueries {
     fn replaced(&self, expr: Expr, node: &Node, guard: Option<&Expr>) -> DFResult<Transformed<Expr>> {
         let (kind, subquery, tested) = match &expr {
             Expr::ScalarSubquery(subquery)
-                if is_correlated(subquery) && !joinable_value(&subquery.subquery) =>
+                if is_correlated(subquery)
+                    && !(joinable_value(&subquery.subquery) && node.has_outer_columns_of(subquery)) =>
             {
                 (SubqueryResult::Value, subquery, None)
             }
@@ -186,6 +189,7 @@ impl CorrelatedSubqueries {
         let mut exprs = Vec::with_capacity(expr.len());
         for expr in expr {
             saved.push(names.save(&expr));
+            let expr = with_outer_columns(expr)?;
             let replaced = self.all_replaced(expr, &node, None)?;
             changed |= replaced.transformed;
             nested |= replaced.transformed && is_nested(&replaced.data)?;
@@ -219,7 +223,7 @@ impl CorrelatedSubqueries {
         let mut conditions = Vec::new();
         let mut computed = ComputedCalls::default();
         for condition in split_conjunction_owned(filter.predicate) {
-            let replaced = match condition {
+            let replaced = match with_outer_columns(condition)? {
                 Expr::InSubquery(InSubquery { expr, subquery, negated })
                     if node.joins(&subquery) && !(negated && is_correlated(&subquery)) =>
                 {
@@ -338,8 +342,42 @@ impl Node {
 
     /// Returns true if DataFusion joins an EXISTS here, or an IN that is a condition by itself.
     fn joins(&self, subquery: &Subquery) -> bool {
-        self.is_filter && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
+        self.is_filter
+            && (!is_correlated(subquery) || joinable_rows(&subquery.subquery))
+            && self.has_outer_columns_of(subquery)
     }
+
+    /// Returns true if a subquery refers to columns of this node only, and not of a query around it: a join with it here
+    /// would lack those.
+    fn has_outer_columns_of(&self, subquery: &Subquery) -> bool {
+        subquery.outer_ref_columns.iter().all(|outer| match outer {
+            Expr::OuterReferenceColumn(_, column) => self.columns.contains(column),
+            _ => true,
+        })
+    }
+}
+
+/// Expression whose subqueries know their outer columns: also those of arguments of calls, in place of subqueries within them
+/// that refer further out.
+fn with_outer_columns(expr: Expr) -> DFResult<Expr> {
+    let known = |subquery: Subquery| Subquery {
+        outer_ref_columns: subquery.subquery.all_out_ref_exprs(),
+        ..subquery
+    };
+    let transformed = expr.transform_up(|expr| {
+        Ok(match expr {
+            Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(known(subquery))),
+            Expr::Exists(Exists { subquery, negated }) => {
+                Transformed::yes(Expr::Exists(Exists { subquery: known(subquery), negated }))
+            }
+            Expr::InSubquery(InSubquery { expr, subquery, negated }) => {
+                let subquery = known(subquery);
+                Transformed::yes(Expr::InSubquery(InSubquery { expr, subquery, negated }))
+            }
+            other => Transformed::no(other),
+        })
+    });
+    transformed.data()
 }
 
 impl AnalyzerRule for CorrelatedSubqueries {

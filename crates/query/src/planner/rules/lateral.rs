@@ -1,5 +1,5 @@
 //! LATERAL subqueries that DataFusion makes no join of: with LIMIT, VALUES, computed columns of the outer row, or aggregates
-//! under other conditions than equality.
+//! under other conditions than equality; and those with window functions, of which it makes wrong ones.
 //!
 //! ```text
 //!   FROM t, LATERAL (SELECT …) s      FROM (SELECT t.*, unnest((SELECT array_agg(struct(…)) FROM (SELECT …)))): s is its fields
@@ -53,7 +53,7 @@ fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
         .filter
         .as_ref()
         .is_none_or(|on| matches!(on, Expr::Literal(ScalarValue::Boolean(Some(true)), _)));
-    let Some(mut inner) = inner(&join.right).filter(|_| join.on.is_empty()) else {
+    let Some(mut inner) = inner(&join.right, join.left.schema()).filter(|_| join.on.is_empty()) else {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     };
     let condition = join.filter.as_ref().filter(|_| is_left && !is_true);
@@ -100,25 +100,47 @@ fn matching(inner: LogicalPlan, condition: Expr, left: &DFSchema) -> DFResult<Lo
 }
 
 /// Query of a LATERAL subquery that uses columns of the left side, under its alias; `None` for other relations.
-fn inner(plan: &LogicalPlan) -> Option<LogicalPlan> {
-    match plan {
-        LogicalPlan::Subquery(subquery) if !subquery.outer_ref_columns.is_empty() => {
+fn inner(plan: &LogicalPlan, left: &DFSchema) -> Option<LogicalPlan> {
+    let marked = match plan {
+        LogicalPlan::Subquery(subquery)
+            if !subquery.outer_ref_columns.is_empty() || refers(&subquery.subquery, left) =>
+        {
             Some(subquery.subquery.as_ref().clone())
         }
-        LogicalPlan::SubqueryAlias(alias) => {
-            let aliased = SubqueryAlias::try_new(Arc::new(inner(&alias.input)?), alias.alias.clone());
+        LogicalPlan::SubqueryAlias(alias) => inner(&alias.input, left).and_then(|input| {
+            let aliased = SubqueryAlias::try_new(Arc::new(input), alias.alias.clone());
             aliased.map(LogicalPlan::SubqueryAlias).ok()
-        }
-        LogicalPlan::Projection(projection) => {
-            let projected = Projection::try_new(projection.expr.clone(), Arc::new(inner(&projection.input)?));
+        }),
+        LogicalPlan::Projection(projection) => inner(&projection.input, left).and_then(|input| {
+            let projected = Projection::try_new(projection.expr.clone(), Arc::new(input));
             projected.map(LogicalPlan::Projection).ok()
-        }
+        }),
         _ => None,
-    }
+    };
+    // The planner marks no query whose subqueries alone use these columns.
+    marked.or_else(|| refers(plan, left).then(|| plan.clone()))
 }
 
-/// Tells whether DataFusion makes a join of it.
+/// Returns true if a query, or a subquery within it, uses columns of the left side.
+fn refers(plan: &LogicalPlan, left: &DFSchema) -> bool {
+    let mut found = false;
+    let visited = plan.apply_with_subqueries(|node| {
+        node.apply_expressions(|expr| {
+            expr.apply(|expr| {
+                found |= matches!(expr, Expr::OuterReferenceColumn(_, column) if left.has_column(column));
+                Ok(if found { TreeNodeRecursion::Stop } else { TreeNodeRecursion::Continue })
+            })
+        })
+    });
+    found || visited.is_err()
+}
+
+/// Tells whether DataFusion makes a join of it. Window functions see the rows of one left row each: those of a join would see
+/// the rows of all.
 fn is_joined(join: &Join) -> DFResult<bool> {
+    if join.right.exists(|node| Ok(matches!(node, LogicalPlan::Window(_))))? {
+        return Ok(false);
+    }
     let plan = LogicalPlan::Join(join.clone());
     let rewritten = DecorrelateLateralJoin::new().rewrite(plan, &OptimizerContext::new())?;
     let mut refers = !rewritten.transformed;
