@@ -24,6 +24,7 @@ use datafusion::sql::sqlparser::ast::{
 use entresol_tables::{
     Check, Column, DataType, IndexDefinition, Modifier, NewSequence, Schema, TableDefinition,
 };
+use std::collections::HashSet;
 
 /// Column with the constraints of its declaration.
 pub(crate) struct DeclaredColumn {
@@ -44,6 +45,14 @@ impl DeclaredColumn {
     }
 }
 
+fn check_names(columns: &[DeclaredColumn]) -> Result<()> {
+    let mut names = HashSet::new();
+    match columns.iter().map(|declared| &declared.column.name).find(|name| !names.insert(*name)) {
+        Some(twice) => Err(Error::coded("42701", format!("column \"{twice}\" specified more than once"))),
+        None => Ok(()),
+    }
+}
+
 /// Definition that a CREATE TABLE declares, and the sequences of its columns.
 pub(crate) fn declared(
     session: &SessionCore,
@@ -53,6 +62,7 @@ pub(crate) fn declared(
     check_clauses(create)?;
     let columns: Result<Vec<DeclaredColumn>> = create.columns.iter().map(declared_column).collect();
     let columns = columns?;
+    check_names(&columns)?;
     let (mut key, mut key_name) = (Vec::new(), None);
     let mut add_key = |names: Vec<String>, name: &Option<Ident>| {
         if !key.is_empty() {

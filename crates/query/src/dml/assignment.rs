@@ -18,7 +18,7 @@
 //!   value.
 //! - Memory: the values of one batch.
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, unreadable_number, unreadable_time};
 use crate::postgres::intervals;
 use crate::postgres::time_zones::{self, Zone};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -222,8 +222,12 @@ struct AssignmentTarget<'a> {
 
 impl AssignmentTarget<'_> {
     fn misfit(&self, value: impl Into<String>) -> Error {
+        self.misfit_as("22003", value)
+    }
+
+    fn misfit_as(&self, sqlstate: &'static str, value: impl Into<String>) -> Error {
         Error::Assignment {
-            sqlstate: "22003",
+            sqlstate,
             table: self.table.to_owned(),
             column: self.column.name.clone(),
             value: value.into(),
@@ -284,7 +288,7 @@ impl AssignmentTarget<'_> {
                 DigitsLost { table: self.table.to_owned(), column, value, scale }.into()
             }
             invalid @ InvalidJson { .. } => invalid.into(),
-            _ => self.misfit(format!("'{text}'")),
+            _ => self.misfit_as(unreadable(text, self.column.data_type), format!("'{text}'")),
         })
     }
 
@@ -309,6 +313,22 @@ impl AssignmentTarget<'_> {
             return Err(self.misfit(printed(array, lost)));
         }
         Ok(cast)
+    }
+}
+
+/// SQLSTATE of a string that is no value of a type.
+fn unreadable(text: &str, of: DataType) -> &'static str {
+    match of {
+        DataType::Date | DataType::Timestamp | DataType::TimestampTz | DataType::Interval => {
+            unreadable_time(text)
+        }
+        DataType::SmallInt
+        | DataType::Int
+        | DataType::BigInt
+        | DataType::Real
+        | DataType::Double
+        | DataType::Decimal { .. } => unreadable_number(text),
+        DataType::Boolean | DataType::Varchar => "22P02",
     }
 }
 

@@ -115,7 +115,10 @@ fn type_texts(query: &mut Query, table: &Table, targets: &[usize]) {
         let data_type = table.schema().columns()[target].data_type;
         let cells = values.rows.iter().filter_map(|row| row.get(at));
         let mixed = cells.clone().any(is_text) && !cells.clone().all(|cell| is_text(cell) || is_null(cell));
-        let is_time = matches!(data_type, DataType::Date | DataType::Timestamp | DataType::TimestampTz);
+        let is_time = matches!(
+            data_type,
+            DataType::Date | DataType::Timestamp | DataType::TimestampTz | DataType::Interval
+        );
         if !mixed || !is_time {
             continue;
         }

@@ -213,6 +213,17 @@ fn of_clause(message: &str) -> Option<Wording> {
             "42P10",
             "for SELECT DISTINCT, ORDER BY expressions must appear in select list",
         ),
+        (
+            "In an aggregate with DISTINCT, ORDER BY expressions must appear",
+            "42P10",
+            "in an aggregate with DISTINCT, ORDER BY expressions must appear in argument list",
+        ),
+        ("NTILE requires a positive integer", "22014", "argument of ntile must be greater than zero"),
+        (
+            "Unexpected empty work table",
+            "42P19",
+            "a recursive query may name itself once, and not within a subquery or an outer join",
+        ),
     ];
     if let Some((_, sqlstate, worded)) = known.iter().find(|(words, ..)| message.contains(words)) {
         return worded_as(sqlstate, (*worded).to_owned());

@@ -72,13 +72,36 @@ fn failed_cast(message: &str) -> Option<Wording> {
     {
         return Some(Wording { message, sqlstate: Some("0A000"), hint: None });
     }
-    let is_time = ["date", "time", "timestamp", "interval"].contains(&name);
-    let sqlstate = Some(if is_time { "22007" } else { "22P02" });
-    Some(Wording {
-        message: format!("invalid input syntax for type {name}: \"{text}\""),
-        sqlstate,
-        hint: None,
-    })
+    let sqlstate = match name {
+        "date" | "time" | "timestamp" | "interval" => unreadable_time(text),
+        "boolean" => "22P02",
+        _ => unreadable_number(text),
+    };
+    let message = match sqlstate {
+        "22003" => format!("value \"{text}\" is out of range for type {name}"),
+        "22008" => format!("date/time field value out of range: \"{text}\""),
+        _ => format!("invalid input syntax for type {name}: \"{text}\""),
+    };
+    Some(Wording { message, sqlstate: Some(sqlstate), hint: None })
+}
+
+/// SQLSTATE of a string that is no value of a numeric type: of a number that is out of range, or of other strings.
+pub(crate) fn unreadable_number(text: &str) -> &'static str {
+    let unsigned = text.trim().trim_start_matches(['+', '-']);
+    let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit())
+        && unsigned.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { "22003" } else { "22P02" }
+}
+
+/// SQLSTATE of a string that is no value of a type of time: of a day or a time of day that there is not, or of other
+/// strings.
+pub(crate) fn unreadable_time(text: &str) -> &'static str {
+    let first = text.trim().split([' ', 'T', '.', '+']).next().unwrap_or_default();
+    let is_field = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
+    let has_fields = |separator: char| first.split(separator).all(is_field);
+    let of_day = first.matches('-').count() == 2 && has_fields('-');
+    let of_time = first.matches(':').count() >= 1 && has_fields(':');
+    if of_day || of_time { "22008" } else { "22007" }
 }
 
 /// Message for a value that its type does not have, from what Arrow says of the cast or the operation.
@@ -185,7 +208,11 @@ mod tests {
             ("Arrow error: Divide by zero error", "division by zero"),
             (
                 "Arrow error: Cast error: Cannot cast string '2020-02-30' to value of Date32 type",
-                "invalid input syntax for type date: \"2020-02-30\"",
+                "date/time field value out of range: \"2020-02-30\"",
+            ),
+            (
+                "Cannot cast string '99999999999' to value of Int32 type",
+                "value \"99999999999\" is out of range for type integer",
             ),
             (
                 "Cannot cast string 'it's' to value of Timestamp(us) type",

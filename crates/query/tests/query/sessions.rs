@@ -209,7 +209,12 @@ async fn sqlstates_are_not_guessed_from_names_and_values() {
         ("INSERT INTO t (id, s) VALUES (1, 'is ambiguous')", "22001"),
         ("INSERT INTO t (id, \"No field named\") VALUES (1, 2)", "42703"),
         ("INSERT INTO t (id, n) SELECT 1, 2, 3", "42601"),
-        ("INSERT INTO t (id, n) SELECT 'does not exist', 1", "22003"),
+        ("INSERT INTO t (id, n) SELECT 'does not exist', 1", "22P02"),
+        ("INSERT INTO t (id, n) SELECT '99999999999', 1", "22003"),
+        ("SELECT '99999999999'::int", "22003"),
+        ("SELECT '2026-02-30'::date", "22008"),
+        ("SELECT 'is ambiguous'::date", "22007"),
+        ("CREATE TABLE u (a INT, a TEXT)", "42701"),
     ] {
         assert_eq!(code(&mut session, sql).await, expected, "{sql}");
     }

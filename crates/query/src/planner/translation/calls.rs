@@ -5,6 +5,7 @@
 //! | `div(a, b)` | `((a - a % b) / b)::numeric(38, 0)` |
 //! | `array_upper(a, n)`, `array_lower(a, n)` | `array_length(a, n)`, 1 where it has a value |
 //! | `make_timestamptz(y, …, s)`, `make_timestamptz(y, …, s, zone)` | casts of `make_timestamp(y, …, s)`, of an instant |
+//! | `to_timestamp(seconds)` | `to_timestamp(seconds::double precision)`: of an integer DataFusion makes a local time |
 //! | `array_fill(x, ARRAY[n])` | `array_repeat(x, n)` |
 //! | `percentile_disc(p) WITHIN GROUP (ORDER BY x)`, `percentile_cont`, `mode` | `percentile_disc_of(array_agg(x ORDER BY x), p)` |
 
@@ -30,7 +31,13 @@ pub(super) fn replaced(name: &str, function: &mut Function) -> Option<Expr> {
     if name == "make_timestamptz" {
         return Some(instant(function));
     }
-    let FunctionArguments::List(list) = &function.args else { return None };
+    let FunctionArguments::List(list) = &mut function.args else { return None };
+    if name == "to_timestamp"
+        && let [FunctionArg::Unnamed(FunctionArgExpr::Expr(seconds))] = list.args.as_mut_slice()
+    {
+        *seconds = cast_to(std::mem::replace(seconds, null()), SqlType::Double(ExactNumberInfo::None));
+        return None;
+    }
     let [
         FunctionArg::Unnamed(FunctionArgExpr::Expr(one)),
         FunctionArg::Unnamed(FunctionArgExpr::Expr(other)),

@@ -12,6 +12,7 @@
 //! | `FETCH FIRST 2 ROWS ONLY`, `WITH TIES` | `LIMIT 2`, a condition on `rank()`, see [`fetch`] |
 //! | `array_remove(a, x)`, `array_replace(a, x, y)` | `array_remove_all`, `array_replace_all` |
 //! | `variance(x)`, `every(x)`, `sign(x)` | `var_samp(x)`, `bool_and(x)`, `signum(x)` |
+//! | `VALUES (date '2020-01-01'), ('2020-01-02')`, `generate_series(t, '…', '1 day')` | literals of one type, see [`values`] |
 //! | `x SIMILAR TO 'a%'` | `x ~ similar_to_escape('a%')` |
 //! | `x = ANY('{a,b}')`, `x <> ALL(list)` | `x IN ('a', 'b')`, `NOT array_has(list, x)` |
 //! | `'{1,2}'::int[]` | `ARRAY[1, 2]` with casts |
@@ -63,6 +64,7 @@ mod rows;
 mod special_times;
 mod table_numbers;
 mod types;
+mod values;
 mod with_names;
 
 use crate::parser::visit::{visit_expressions, walk_mut};
@@ -99,16 +101,20 @@ use crate::postgres::to_char::TIME_OF_TEXT;
 use crate::schema_names::INFORMATION_SCHEMA;
 
 /// Functions of PostgreSQL, and DataFusion's that do the same.
-const RENAMED: [(&str, &str); 8] = [
+const RENAMED: [(&str, &str); 9] = [
     ("array_remove", "array_remove_all"),
     ("array_replace", "array_replace_all"),
     ("array_to_json", "to_json"),
+    ("ceiling", "ceil"),
     ("every", "bool_and"),
     ("gen_random_uuid", "uuid"),
     ("row_to_json", "to_json"),
     ("sign", "signum"),
     ("variance", "var_samp"),
 ];
+
+/// Functions whose names are reserved words, which the parser takes for columns where they have no parentheses.
+const WORDS: [&str; 2] = ["current_schema", "current_role"];
 
 /// Type of an aggregate that collects JSON.
 fn aggregate_of_json(name: &str) -> Option<JsonType> {
@@ -203,6 +209,9 @@ impl VisitorMut for SpellingVisitor {
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<()> {
         self.depth += 1;
         limit_fetch(query);
+        if let SetExpr::Values(values) = query.body.as_mut() {
+            values::type_texts(values);
+        }
         query.with.iter_mut().for_each(recursive::number_first_terms);
         order_items(query);
         join_using::mark_order(query);
@@ -227,6 +236,11 @@ impl VisitorMut for SpellingVisitor {
     }
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        if let TableFactor::Table { name, args: Some(arguments), .. } = factor
+            && system_name(name).is_some_and(|name| name == "generate_series")
+        {
+            values::type_series(&mut expressions(&mut arguments.args));
+        }
         table(factor, self.names_value);
         ControlFlow::Continue(())
     }
@@ -334,11 +348,11 @@ fn substring(expr: &mut Expr) {
     *expr = call("substr", arguments);
 }
 
-/// Rewrites a function that is written without parentheses, as its name is a reserved word; the parser takes
-/// it for a column.
+/// Rewrites one of [`WORDS`] without parentheses into a call.
 fn word(expr: &mut Expr) {
-    if matches!(expr, Expr::Identifier(name) if name.value.eq_ignore_ascii_case("current_schema")) {
-        *expr = call("current_schema", Vec::new());
+    let Expr::Identifier(name) = expr else { return };
+    if let Some(known) = WORDS.iter().find(|known| name.value.eq_ignore_ascii_case(known)) {
+        *expr = call(known, Vec::new());
     }
 }
 
@@ -442,6 +456,7 @@ fn function(expr: &mut Expr) {
             texts_of_literal(path);
         }
     } else if name == "generate_series" {
+        values::type_series(&mut expressions(&mut list.args));
         let series = std::mem::replace(expr, null());
         *expr = call("unnest", vec![series]);
     } else if name == "age" && list.args.len() == 1 {
@@ -503,6 +518,15 @@ fn computed(name: &str, arguments: &[FunctionArg]) -> Option<Expr> {
         }
         _ => return None,
     })
+}
+
+/// Arguments of a call that are expressions.
+fn expressions(arguments: &mut [FunctionArg]) -> Vec<&mut Expr> {
+    let arguments = arguments.iter_mut().filter_map(|argument| match argument {
+        FunctionArg::Unnamed(FunctionArgExpr::Expr(expr)) => Some(expr),
+        _ => None,
+    });
+    arguments.collect()
 }
 
 /// Names of the arguments of `make_interval`, in their order.
