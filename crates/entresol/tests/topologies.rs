@@ -54,6 +54,8 @@ mod lifetimes;
 mod lists;
 #[path = "topologies/materialized_streams.rs"]
 mod materialized_streams;
+#[path = "topologies/names.rs"]
+mod names;
 #[path = "topologies/nexmark.rs"]
 mod nexmark;
 #[path = "topologies/own_changes.rs"]

@@ -369,6 +369,12 @@ impl TopologyBuilder {
         Stream { graph, catalog, node, columns, key: None, from_sources, changes: false }
     }
 
+    /// Names of the tables that it creates: those of its steps so far that are missing.
+    pub fn missing_tables(&self) -> Vec<String> {
+        let graph = self.graph.borrow();
+        graph.planned.keys().filter(|table| self.catalog.table(table).is_err()).cloned().collect()
+    }
+
     /// Checks the topology; creates and reads nothing.
     pub fn check(self) -> Result<()> {
         self.checked().map(drop)

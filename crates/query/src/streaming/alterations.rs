@@ -18,6 +18,7 @@ use crate::session::core::SessionCore;
 use crate::session::owners::{OwnedObject, owner_of};
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definers::check_outside;
+use crate::streaming::made_tables::check_rejects;
 use crate::streaming::options_text;
 use crate::streaming::replacement;
 use crate::streaming::replanning::ReplannedTopologies;
@@ -197,7 +198,8 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     };
     stored_topologies::check_topology(&after)?;
     let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is not a source")))?;
-    SourceDefinition::new(&session.catalog, &parsed)?;
+    let changed = SourceDefinition::new(&session.catalog, &parsed)?;
+    check_rejects(&session.catalog, name, changed.rejects.as_deref())?;
     let users = session.options.topologies.users(|used| used.uses(name));
     let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;
     let put = |text: String| {

@@ -36,6 +36,7 @@ pub(crate) mod joins;
 pub(crate) mod keyed_tables;
 pub(crate) mod late;
 pub(crate) mod logged_table;
+pub(crate) mod made_tables;
 pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod names;

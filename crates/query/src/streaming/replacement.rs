@@ -13,10 +13,11 @@ use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
+use crate::streaming::made_tables::check_builder;
 use crate::streaming::operators::PlannedState;
 use crate::streaming::options_text::word_at;
 use crate::streaming::owned_targets;
-use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, stream_error};
+use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start};
 use crate::streaming::steps;
 use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::view_targets;
@@ -73,7 +74,7 @@ pub(crate) async fn replace(
     let (_, states) = operators(&catalog, &create, &planned, durability, &before)?;
     let unused = unused_states(session, &stored, &states).await;
     let (builder, _) = operators(&catalog, &create, &planned, durability, &unused)?;
-    builder.check().map_err(stream_error)?;
+    check_builder(&catalog, &create, builder)?;
     if !removes && !unused.is_empty() {
         return Err(would_remove(&create.name, &unused));
     }

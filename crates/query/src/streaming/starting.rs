@@ -20,6 +20,7 @@ use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::topologies::UsedRelations;
 use crate::streaming::boundaries;
+use crate::streaming::made_tables::check_made;
 use crate::streaming::names::Reference;
 use crate::streaming::operators::{PlannedState, TranslatedSteps, translate};
 use crate::streaming::options::StreamOptions;
@@ -59,6 +60,7 @@ pub(crate) async fn start(session: &SessionCore, create: &CreateTopology, is_new
         remove_unused(&catalog, &create.name, &planned)?;
         let (builder, _) = operators(&catalog, &create, &planned, durability, &[])?;
         if is_new {
+            check_made(&catalog, &create, &builder)?;
             let stored = StoredTopology {
                 name: create.name.clone(),
                 text: create.text.clone(),

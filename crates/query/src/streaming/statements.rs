@@ -17,6 +17,7 @@ use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definers::check_outside;
+use crate::streaming::made_tables::check_rejects;
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::starting::{parse, relations_named, relations_of, start, stored};
 use crate::streaming::stream_names::check_stream_names;
@@ -86,7 +87,8 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
     if let Some(table) = create.logged_table() {
         session.variables.authority.require(Privileges::SELECT, table)?;
     }
-    if let Some(connector) = SourceDefinition::new(&session.catalog, create)?.outside() {
+    let definition = SourceDefinition::new(&session.catalog, create)?;
+    if let Some(connector) = definition.outside() {
         check_outside(session, ("source", connector))?;
     }
     let (catalog, name, text) = (Arc::clone(&session.catalog), create.name.clone(), create.text.clone());
@@ -102,6 +104,7 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
     if let Some(kind) = catalog.relation_kind(&name) {
         return Err(Error::coded("42P07", format!("{kind} \"{name}\" already exists")));
     }
+    check_rejects(&catalog, &name, definition.rejects.as_deref())?;
     let owner = session.variables.authority.owner();
     blocking(move || stored_topologies::put_source(&catalog, &name, &text, owner.as_deref())).await?
 }

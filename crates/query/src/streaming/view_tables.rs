@@ -9,8 +9,9 @@ use crate::parser::own::streaming::{CreateTopology, StreamOption};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::session::materialized::{index_of, stream_owner_of};
+use crate::streaming::made_tables::check_builder;
 use crate::streaming::replaced::ReplacedBy;
-use crate::streaming::starting::{stream_error, translated};
+use crate::streaming::starting::translated;
 use crate::streaming::steps::{self, PlannedTopology};
 use datafusion::logical_expr::LogicalPlan;
 use entresol_tables::{Column, IndexDefinition, Retention, Schema, TableDefinition, TableOptions};
@@ -43,7 +44,7 @@ pub(crate) fn definition(
     let options = ViewOptions::of(&create.name, &clause.options)?;
     let (builder, translated) =
         translated(&session.catalog, create, planned, session.options.durability, &[])?;
-    builder.check().map_err(stream_error)?;
+    check_builder(&session.catalog, create, builder)?;
     let replaced = translated.view.as_ref();
     let (columns, key) = columns_of(&create.name, clause, &step.plan, replaced)?;
     let fields = step.plan.schema().fields();
