@@ -1,6 +1,6 @@
 //! ALTER TOPOLOGY … AS and CREATE OR REPLACE TOPOLOGY: state goes on where what it is computed from is the same.
 
-use super::{append, rows, wait_for};
+use super::{append, notices_of, rows, wait_for};
 use entresol::{Database, Options, Session};
 use std::path::Path;
 
@@ -176,4 +176,41 @@ fn a_replacement_begins_without_state_of_other_steps_and_reads_on() {
     wait_for(&mut session, "SELECT count(*) FROM seen", "12");
     wait_for(&mut session, "SELECT count(*) FROM halves", "2");
     assert_eq!(rows(&mut session, "SELECT sum(readings)::bigint FROM halves"), [["4"]]);
+}
+
+/// Rows of a target by key that the new steps compute otherwise stay, which a notice says; steps that are the same say nothing.
+#[test]
+fn a_notice_names_targets_that_keep_rows_of_the_steps_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("readings.csv");
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session, &path);
+    session
+        .execute("CREATE TABLE so_far (meter INT PRIMARY KEY, n BIGINT); CREATE TABLE latest (meter INT PRIMARY KEY, kw BIGINT)")
+        .unwrap();
+    let steps = |selected: &str| {
+        format!(
+            "(INSERT INTO latest SELECT meter, kw FROM reading ON CONFLICT (meter) DO UPDATE SET kw = EXCLUDED.kw;
+              CREATE STREAM many AS SELECT meter, count(*) AS n FROM reading GROUP BY meter;
+              INSERT INTO so_far {selected} ON CONFLICT (meter) DO UPDATE SET n = EXCLUDED.n)"
+        )
+    };
+    let all = steps("SELECT meter, n FROM many");
+    session.execute(&format!("CREATE TOPOLOGY counting COMMIT EACH ROW AS {all}")).unwrap();
+    append(&path, &lines(0..6));
+    wait_for(&mut session, "SELECT sum(n) FROM so_far", "6");
+    session.execute(&format!("ALTER TOPOLOGY counting AS {all}")).unwrap();
+    session.execute("ALTER TOPOLOGY counting SET (durability = 'none')").unwrap();
+    assert_eq!(notices_of(&session), Vec::<String>::new());
+    for statement in ["ALTER TOPOLOGY", "CREATE OR REPLACE TOPOLOGY"] {
+        let selected = format!("SELECT meter, n + {} FROM many WHERE meter <> 1", statement.len());
+        session.execute(&format!("{statement} counting AS {}", steps(&selected))).unwrap();
+        let notices = notices_of(&session);
+        assert_eq!(notices.len(), 1, "{notices:?}");
+        for word in ["table so_far keeps the rows", "topology \"counting\"", "step 3 (INSERT INTO so_far)"] {
+            assert!(notices[0].contains(word), "{notices:?}");
+        }
+    }
+    assert_eq!(rows(&mut session, "SELECT sum(n) FROM so_far"), [["6"]]);
 }

@@ -110,13 +110,26 @@ pub(crate) struct Translator<'t> {
     /// True if `state_ttl` bounds a join of the current step; of the topology, of any step.
     pub(crate) has_used_ttl: bool,
     is_ttl_used: bool,
+    /// Tables that the steps so far write by their keys.
+    keyed_targets: Vec<KeyedTarget>,
     /// Columns by which the rows of a materialized view replace each other, if they do.
     view: Option<ReplacedBy>,
+}
+
+/// Table in which rows of a step replace those with their keys, and a description of what they are computed from and by.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct KeyedTarget {
+    pub(crate) table: String,
+    /// Label of the step.
+    pub(crate) step: String,
+    pub(crate) meaning: String,
 }
 
 /// Steps of a topology as operators.
 pub(crate) struct TranslatedSteps {
     pub(crate) states: Vec<PlannedState>,
+    /// Tables that they write by their keys.
+    pub(crate) keyed_targets: Vec<KeyedTarget>,
     /// Text for each step: whether its rows are appended, or change.
     pub(crate) edges: Vec<Option<String>>,
     /// Plans that are run for each batch, or at each commit.
@@ -164,6 +177,7 @@ pub(crate) fn translate(
         ranking: RankingOfStep::default(),
         has_used_ttl: false,
         is_ttl_used: false,
+        keyed_targets: Vec::new(),
         view: None,
     };
     let mut windows = BTreeMap::new();
@@ -180,8 +194,8 @@ pub(crate) fn translate(
         let noun = if planned.is_view() { "materialized view" } else { "topology" };
         return Err(unused_ttl(&format!("{noun} \"{topology}\"")));
     }
-    let Translator { states, edges, queries, view, .. } = translator;
-    Ok(TranslatedSteps { states, edges, queries, windows, view })
+    let Translator { states, keyed_targets, edges, queries, view, .. } = translator;
+    Ok(TranslatedSteps { states, keyed_targets, edges, queries, windows, view })
 }
 
 impl Flow {
@@ -431,11 +445,20 @@ impl<'t> Translator<'t> {
 
     fn note_meaning(&mut self, step: &PlannedStep) {
         let meaning = self.meaning(&step.plan);
+        let columns = match &step.target {
+            Target::Insert { columns, upserts: true, .. } => Some(vec![columns.clone()]),
+            Target::Merge { inserts, .. } => Some(inserts.clone()),
+            _ => None,
+        };
         let name = match &step.target {
             Target::Stream(name) => name.clone(),
             Target::Insert { table, .. } | Target::Merge { table, .. } => table.name().to_owned(),
             Target::Sink(_) | Target::View(_) | Target::Abort { .. } => return,
         };
+        if let Some(columns) = columns {
+            let meaning = format!("{columns:?} of {meaning}");
+            self.keyed_targets.push(KeyedTarget { table: name.clone(), step: step.label.clone(), meaning });
+        }
         let before = self.meanings.entry(name).or_default();
         *before += &meaning;
     }

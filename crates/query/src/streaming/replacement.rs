@@ -14,10 +14,10 @@ use crate::error::{Error, Result};
 use crate::session::commit::blocking;
 use crate::session::core::SessionCore;
 use crate::streaming::made_tables::check_builder;
-use crate::streaming::operators::PlannedState;
+use crate::streaming::operators::{KeyedTarget, PlannedState, TranslatedSteps};
 use crate::streaming::options_text::word_at;
 use crate::streaming::owned_targets;
-use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start};
+use crate::streaming::starting::{check_cycle, operators, parse, relations_of, start, translated};
 use crate::streaming::steps;
 use crate::streaming::stream_names::check_stream_names;
 use crate::streaming::view_targets;
@@ -71,12 +71,20 @@ pub(crate) async fn replace(
     let owned = owned_targets::checked(session, &create, &planned)?;
     let (catalog, durability) = (Arc::clone(&session.catalog), session.options.durability);
     let before = entresol_streams::state_tables(&catalog, &create.name);
-    let (_, states) = operators(&catalog, &create, &planned, durability, &before)?;
-    let unused = unused_states(session, &stored, &states).await;
+    let (_, new_steps) = translated(&catalog, &create, &planned, durability, &before)?;
+    // If the old steps can no longer be planned, nothing is known of their states and rows.
+    let stored_steps = stored_steps(session, &stored).await.ok();
+    let unused = unused_states(session, (&stored.name, stored_steps.as_ref()), &new_steps.states);
     let (builder, _) = operators(&catalog, &create, &planned, durability, &unused)?;
     check_builder(&catalog, &create, builder)?;
     if !removes && !unused.is_empty() {
         return Err(would_remove(&create.name, &unused));
+    }
+    for changed in stored_steps
+        .iter()
+        .flat_map(|stored| changed_targets(&stored.keyed_targets, &new_steps.keyed_targets))
+    {
+        session.notice(keeps_rows(&create.name, changed));
     }
     let topologies = session.options.topologies.clone();
     let is_paused = stored.is_paused;
@@ -117,27 +125,48 @@ pub(crate) async fn replace(
 }
 
 /// State tables of a topology that no operator with these states goes on with.
-async fn unused_states(
+fn unused_states(
     session: &SessionCore,
-    stored: &StoredTopology,
+    (name, stored): (&str, Option<&TranslatedSteps>),
     states: &[PlannedState],
 ) -> Vec<String> {
-    // If the old steps can no longer be planned, nothing is known of their states.
-    let before = stored_states(session, stored).await.unwrap_or_default();
+    let before = stored.map_or(&[][..], |stored| &stored.states);
     let goes_on = |table: &String| {
         let is_of = |state: &&PlannedState| state.table == *table;
         before.iter().find(is_of).is_some_and(|state| states.contains(state))
     };
-    let mut unused = entresol_streams::state_tables(&session.catalog, &stored.name);
+    let mut unused = entresol_streams::state_tables(&session.catalog, name);
     unused.retain(|table| !goes_on(table));
     unused
 }
 
-async fn stored_states(session: &SessionCore, stored: &StoredTopology) -> Result<Vec<PlannedState>> {
+/// Steps of a topology as it is stored.
+async fn stored_steps(session: &SessionCore, stored: &StoredTopology) -> Result<TranslatedSteps> {
     let create = parse(&stored.text)?;
     let planned = steps::plan(session, &create).await?;
     let tables = entresol_streams::state_tables(&session.catalog, &stored.name);
-    Ok(operators(&session.catalog, &create, &planned, session.options.durability, &tables)?.1)
+    Ok(translated(&session.catalog, &create, &planned, session.options.durability, &tables)?.1)
+}
+
+/// Tables that new steps write by key and old ones did, whose rows are computed otherwise.
+fn changed_targets<'t>(
+    before: &'t [KeyedTarget],
+    targets: &'t [KeyedTarget],
+) -> impl Iterator<Item = &'t KeyedTarget> {
+    targets.iter().filter(|target| {
+        let mut same_table = before.iter().filter(|before| before.table == target.table).peekable();
+        same_table.peek().is_some() && same_table.all(|before| before.meaning != target.meaning)
+    })
+}
+
+/// Notice of a table in which rows of old steps stay.
+fn keeps_rows(topology: &str, target: &KeyedTarget) -> String {
+    let KeyedTarget { table, step, .. } = target;
+    format!(
+        "table {table} keeps the rows that earlier steps of topology \"{topology}\" have written, until {step}, which computes \
+         others, replaces them by their keys; to compute all rows again, drop the topology, delete the rows and create it with \
+         these steps"
+    )
 }
 
 fn would_remove(name: &str, unused: &[String]) -> Error {
