@@ -22,7 +22,7 @@ const SOURCE: &str = "
     CREATE TOPOLOGY copy AS (INSERT INTO readings SELECT * FROM reading)";
 
 /// Views, what stands behind their names and queries, and the queries of the same rows over all readings.
-const VIEWS: [(&str, &str, &str, &str); 9] = [
+const VIEWS: [(&str, &str, &str, &str); 10] = [
     ("high", "AS SELECT at, meter, kw * 1000 AS watts FROM reading WHERE kw > 50", "at, meter, watts",
      "SELECT at, meter, kw * 1000 FROM readings WHERE kw > 50"),
     ("hourly", "(feeder, hour) WITH (durability = 'none') AS SELECT feeder, window_start, count(*) AS n, max(kw) AS most
@@ -42,6 +42,8 @@ const VIEWS: [(&str, &str, &str, &str); 9] = [
      "SELECT feeder, place, kw FROM (SELECT feeder, kw, row_number() OVER (PARTITION BY feeder ORDER BY kw DESC, meter) AS place FROM readings) r WHERE place <= 3"),
     ("towns", "AS SELECT town, count(*) AS n FROM of_town GROUP BY town", "town, n",
      "SELECT p.town, count(*) FROM readings r JOIN place p ON p.meter = r.meter GROUP BY p.town"),
+    ("some", "AS WITH many AS (SELECT meter, count(*) AS n FROM reading GROUP BY meter), few AS (SELECT * FROM many WHERE meter < 10)
+        SELECT meter, n FROM few", "meter, n", "SELECT meter, count(*) FROM readings WHERE meter < 10 GROUP BY meter"),
 ];
 
 fn create_views(session: &mut Session) {

@@ -125,3 +125,26 @@ fn what_reads_a_stream_is_named_and_dropped_with_it() {
     let error = session.execute("CREATE OR REPLACE STREAM s AS SELECT kw FROM s").unwrap_err();
     assert_eq!(sqlstate(&error), "42P17", "{error}");
 }
+
+/// Names of WITH are those of queries, and what stands in these are streams as in any FROM.
+#[test]
+fn queries_behind_with_read_streams() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session);
+    session
+        .execute(
+            "CREATE VIEW low AS WITH all_of_it AS (SELECT at, meter, kw FROM reading) SELECT * FROM all_of_it WHERE kw <= 50;
+             CREATE TABLE split (at TIMESTAMP PRIMARY KEY, is_high BOOLEAN);
+             CREATE TOPOLOGY splitting AS (
+                 INSERT INTO split WITH h AS (SELECT at FROM high) SELECT at, true FROM h;
+                 INSERT INTO split WITH l AS (SELECT at FROM low) SELECT at, false FROM l;
+                 INSERT INTO readings SELECT * FROM reading)",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "splitting");
+    let differ = "SELECT count(*) FROM readings r LEFT JOIN split s ON s.at = r.at WHERE s.is_high IS DISTINCT FROM r.kw > 50";
+    assert_eq!(rows(&mut session, differ), [["0"]]);
+    let error = session.execute("DROP STREAM high").unwrap_err().to_string();
+    assert!(error.contains("topology splitting"), "{error}");
+}

@@ -15,13 +15,13 @@ use crate::parser::names::identifier;
 use crate::parser::patterns::pattern_function;
 use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
-use crate::parser::visit::walk_mut;
+use crate::parser::visit::{walk, walk_mut};
 use crate::parser::windows::{WindowCall, expressions};
 use crate::planner::patterns::planning::PlannedPattern;
 use crate::schema_names::STREAMS_CATALOG;
 use datafusion::sql::sqlparser::ast::{
     Expr, FunctionArg, Ident, ObjectName, ObjectNamePart, Query, Select, Statement, TableAlias, TableFactor,
-    VisitorMut,
+    Visitor, VisitorMut,
 };
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::WindowKind;
@@ -104,6 +104,29 @@ pub(crate) fn resolve(
     }
 }
 
+/// Relations that a statement reads, those of its WITHs left out.
+pub(crate) fn relations_in(statement: &mut Statement) -> Result<BTreeMap<String, Reference>> {
+    let mut with = WithNames(Vec::new());
+    let _ = walk(statement, &mut with);
+    resolve(statement, |name| !with.0.iter().any(|of_with| of_with == name))
+}
+
+/// Names of the queries behind WITH of a statement.
+struct WithNames(Vec<String>);
+
+impl Visitor for WithNames {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        self.0.extend(names_of_with(query));
+        ControlFlow::Continue(())
+    }
+}
+
+fn names_of_with(query: &Query) -> impl Iterator<Item = String> {
+    query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| identifier(&cte.alias.name))
+}
+
 struct Names<F> {
     is_stream: F,
     found: BTreeMap<String, Reference>,
@@ -113,9 +136,7 @@ impl<F: FnMut(&str) -> bool> VisitorMut for Names<F> {
     type Break = Error;
 
     fn pre_visit_query(&mut self, query: &mut Query) -> ControlFlow<Error> {
-        let named =
-            query.with.iter().flat_map(|with| &with.cte_tables).map(|cte| identifier(&cte.alias.name));
-        for name in named {
+        for name in names_of_with(query) {
             if (self.is_stream)(&name) {
                 let message = format!("WITH {name}, the name of a source or stream: take another name");
                 return ControlFlow::Break(Error::unsupported(message));

@@ -7,7 +7,7 @@ use crate::parser::patterns::RowPatterns;
 use crate::parser::statement::{self, statement_of};
 use crate::parser::text::tokens::is_word;
 use crate::streaming::late::{LateClauses, take_clauses};
-use crate::streaming::names::{Reference, resolve, take_triggers};
+use crate::streaming::names::{Reference, relations_in, take_triggers};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::retention::StateTtl;
 use datafusion::sql::parser::Statement as DFStatement;
@@ -166,6 +166,6 @@ pub(crate) fn references_of(tokens: &[TokenWithSpan]) -> Result<Vec<Reference>> 
 }
 
 fn references_in(statement: &mut DFStatement) -> Vec<Reference> {
-    let resolved = statement::inner_mut(statement).map(|tree| resolve(tree, |_| true));
+    let resolved = statement::inner_mut(statement).map(relations_in);
     resolved.and_then(Result::ok).unwrap_or_default().into_values().collect()
 }
