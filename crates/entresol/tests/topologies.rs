@@ -1218,3 +1218,24 @@ fn refuse_changes(session: &mut Session) {
         assert!(error.contains(expected), "{statement}: {error}");
     }
 }
+
+/// Columns of JSON have documents, JSONB in its normal form.
+#[test]
+fn a_generator_makes_documents() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE made (n INT, doc JSONB, plain JSON) WITH (connector = 'generator', rows = 50, doc.cardinality = 1);
+             CREATE TABLE found (doc JSONB, plain JSON);
+             CREATE TOPOLOGY finding AS (INSERT INTO found SELECT doc, plain FROM made)",
+        )
+        .unwrap();
+    wait_for_end(&mut session, "finding");
+    assert_eq!(
+        rows(&mut session, "SELECT doc, doc::varchar::jsonb = doc, count(*) FROM found GROUP BY 1, 2"),
+        [[r#"{"name": "value 0", "count": 0}"#, "true", "50"]]
+    );
+    let differ = "SELECT count(*) FROM found WHERE plain ->> 'name' <> 'value ' || (plain ->> 'count')";
+    assert_eq!(rows(&mut session, differ), [["0"]]);
+}

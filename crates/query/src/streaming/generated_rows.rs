@@ -158,6 +158,11 @@ impl Generator {
                 let micros = (number % interval::MICROS_MAX as u64) as i64;
                 Interval::new(0, 0, micros).map_or(Value::Null, Value::Interval)
             }
+            DataType::Varchar if column.modifier.is_json() => {
+                let value = number;
+                let document = format!("{{\"name\": \"value {value}\", \"count\": {value}}}");
+                return builder.push_text(&document);
+            }
             DataType::Varchar => return builder.push_text(&format!("{} {number}", column.name)),
         });
     }
