@@ -75,8 +75,11 @@ pub struct RowChange<'a> {
 /// Columns of batches of changes of a table: its visible columns, which of a deleted row have the row before;
 /// the same with the prefix [`OLD_PREFIX`], NULL in an insert; [`CHANGE_TYPE`], [`COMMIT_CTS`].
 pub fn change_columns(columns: &[Column]) -> Vec<Column> {
-    let old =
-        columns.iter().map(|column| Column::new(format!("{OLD_PREFIX}{}", column.name), column.data_type));
+    let old = columns.iter().map(|column| {
+        let old = Column::new(format!("{OLD_PREFIX}{}", column.name), column.data_type);
+        // JSON is shown as such; limits were those of the row.
+        if column.modifier.is_json() { old.with_modifier(column.modifier) } else { old }
+    });
     let kind = Column::new(CHANGE_TYPE, DataType::Varchar).not_null();
     let cts = Column::new(COMMIT_CTS, DataType::BigInt).not_null();
     columns.iter().cloned().chain(old).chain([kind, cts]).collect()

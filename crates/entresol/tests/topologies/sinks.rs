@@ -224,6 +224,28 @@ fn changes_of_a_table_go_into_a_file() {
     assert_eq!(wait_for_lines(&path, 5)[4], "{\"change_type\":\"insert\",\"id\":2}");
 }
 
+/// JSON is a part of a line, in the row before as in the row after.
+#[test]
+fn documents_are_parts_of_lines() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("changes.json");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE TABLE item (id INT PRIMARY KEY, doc JSONB, plain JSON) WITH (changes = '1 day');
+             CREATE SINK audit FROM item WITH (connector = 'file', path = '{}') FORMAT PLAIN ENCODE JSON;
+             INSERT INTO item VALUES (1, '{{\"a\": [1, 2.50]}}', '[1]');
+             UPDATE item SET doc = '\"x\"', plain = NULL",
+            path.display()
+        ))
+        .unwrap();
+    let lines = wait_for_lines(&path, 2);
+    assert!(lines[0].contains(r#""doc":{"a": [1, 2.50]},"id":1,"old_doc":null"#), "{lines:?}");
+    assert!(lines[1].contains(r#""doc":"x","id":1,"old_doc":{"a": [1, 2.50]},"#), "{lines:?}");
+    assert!(lines[1].contains(r#""old_plain":[1],"plain":null"#), "{lines:?}");
+}
+
 #[test]
 fn a_file_that_cannot_be_written_ends_its_sink_and_the_input_comes_again() {
     let directory = tempfile::tempdir().unwrap();

@@ -59,6 +59,31 @@ async fn a_cursor_takes_what_is_there_and_goes_on_later() {
 }
 
 #[tokio::test]
+async fn documents_are_parts_of_the_rows() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE a (id INT PRIMARY KEY, doc JSONB) WITH (changes = '1 hour');
+         CREATE TABLE b (id INT PRIMARY KEY, doc JSON) WITH (changes = '1 hour');
+         INSERT INTO a VALUES (1, '{\"n\": [1, 2.50]}'), (2, NULL);
+         INSERT INTO b VALUES (3, E'[\\n\"x\"]')",
+    )
+    .await;
+    run(&mut session, "BEGIN").await;
+    run(&mut session, "DECLARE c CURSOR FOR SUBSCRIBE TO (a, b)").await;
+    assert_eq!(
+        fetched(&mut session, "FETCH ALL c").await,
+        [
+            r#"a snapshot {"id":1,"doc":{"n": [1, 2.50]}}"#,
+            r#"a snapshot {"id":2,"doc":null}"#,
+            r#"b snapshot {"id":3,"doc":["x"]}"#,
+        ]
+    );
+    run(&mut session, "COMMIT").await;
+}
+
+#[tokio::test]
 async fn progress_says_up_to_where_changes_are_complete() {
     let database = TestDatabase::volatile();
     let (mut reader, mut writer) = (database.session(), database.session());

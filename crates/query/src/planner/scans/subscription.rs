@@ -19,6 +19,7 @@
 
 use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
+use crate::planner::scans::json_rows::json_rows;
 use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::session::snapshots::Sessions;
 use crate::session::subscriptions::SubscriptionProgress;
@@ -26,11 +27,8 @@ use crate::session::variables::SessionVariables;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, StringArray, new_null_array};
 use datafusion::arrow::compute::take;
 use datafusion::arrow::datatypes::{DataType as ArrowType, Field, Int64Type, Schema, SchemaRef};
-use datafusion::arrow::json::WriterBuilder;
-use datafusion::arrow::json::writer::LineDelimited;
 use datafusion::catalog::TableProvider;
 use datafusion::catalog::streaming::StreamingTable;
-use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::execution::{SendableRecordBatchStream, TaskContext};
 use datafusion::physical_plan::stream::RecordBatchStreamAdapter;
@@ -433,7 +431,10 @@ impl SubscriptionFeed {
         if self.source.subscription.is_list {
             shown.push(Arc::new(StringArray::from(vec![table.name(); rows])));
             shown.push(kinds);
-            shown.push(json_rows(&changes.project(&(0..visible).collect::<Vec<_>>())?)?);
+            shown.push(json_rows(
+                &changes.project(&(0..visible).collect::<Vec<_>>())?,
+                table.schema().visible_columns(),
+            )?);
         } else {
             shown.push(kinds);
             shown.extend(columns[..visible].iter().cloned());
@@ -507,15 +508,4 @@ fn one_row(table: &Table, zone: &str, row: entresol_tables::RowView<'_>) -> Resu
     let mut builder = ChangeBatchBuilder::new(table, zone);
     builder.push(&RowChange { cts: Timestamp::START, kind: ChangeKind::Insert, old: None, new: Some(row) });
     Ok(builder.finish()?)
-}
-
-/// Rows as JSON objects.
-fn json_rows(rows: &RecordBatch) -> DFResult<ArrayRef> {
-    let mut lines = Vec::new();
-    let mut writer = WriterBuilder::new().with_explicit_nulls(true).build::<_, LineDelimited>(&mut lines);
-    writer.write(rows)?;
-    writer.finish()?;
-    drop(writer);
-    let text = String::from_utf8_lossy(&lines);
-    Ok(Arc::new(StringArray::from(text.lines().collect::<Vec<&str>>())))
 }
