@@ -174,6 +174,10 @@ fn the_topology_of_a_view_is_paused_and_resumed() {
                 session.execute("REFRESH MATERIALIZED VIEW rich").unwrap();
                 assert_eq!(rows(&mut session, "SELECT count(*) FROM rich"), [["1"]]);
                 assert_eq!(rows(&mut session, state), [["paused"]]);
+                let explained = rows(&mut session, "EXPLAIN TOPOLOGY rich");
+                assert_eq!(explained, rows(&mut session, "EXPLAIN MATERIALIZED VIEW rich"));
+                let error = session.execute("DROP TOPOLOGY rich").unwrap_err().to_string();
+                assert!(error.contains("use DROP MATERIALIZED VIEW rich"), "{error}");
                 session.execute("INSERT INTO account VALUES (2, 500)").unwrap();
                 session.execute("ALTER TOPOLOGY rich RESUME").unwrap();
                 wait_for(&mut session, "SELECT count(*) FROM rich", "2");

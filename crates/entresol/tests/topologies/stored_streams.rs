@@ -148,3 +148,22 @@ fn queries_behind_with_read_streams() {
     let error = session.execute("DROP STREAM high").unwrap_err().to_string();
     assert!(error.contains("topology splitting"), "{error}");
 }
+
+/// A stream of no topology has nothing that runs by its name, which statements on topologies say.
+#[test]
+fn a_stream_is_not_a_topology() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session);
+    for (statement, kind) in [
+        ("EXPLAIN TOPOLOGY hours", "\"hours\" is a stream, not a topology: it is a definition"),
+        ("ALTER TOPOLOGY hours PAUSE", "\"hours\" is a stream, not a topology"),
+        ("DROP TOPOLOGY high", "\"high\" is a stream, not a topology"),
+        ("ALTER TOPOLOGY reading PAUSE", "\"reading\" is a source, not a topology"),
+        ("ALTER SINK hours PAUSE", "\"hours\" is a stream, not a sink"),
+    ] {
+        let error = session.execute(statement).unwrap_err();
+        assert_eq!(sqlstate(&error), "42809", "{statement}: {error}");
+        assert!(error.to_string().contains(kind), "{statement}: {error}");
+    }
+}

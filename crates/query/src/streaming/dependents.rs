@@ -21,7 +21,7 @@
 use crate::ddl::ownership::check_view_owner;
 use crate::ddl::{stored_topologies, views};
 use crate::error::{Error, Result};
-use crate::materialized::statements as materialized_views;
+use crate::materialized::{deferred, statements as materialized_views};
 use crate::parser::names::table_name;
 use crate::parser::own::streaming::StreamObject;
 use crate::parser::statement::{created_source, created_stream};
@@ -372,8 +372,10 @@ pub(crate) async fn drop_objects(
             if if_exists && all.iter().all(|stored| stored.name != *name) {
                 continue;
             }
+            if object == StreamObject::Topology {
+                check_no_view(session, name)?;
+            }
             stored(session, name, object)?;
-            check_no_view(session, name)?;
             check_state_views(session, name, cascade)?;
         }
         let root = Root { noun: object.noun().to_owned(), name: name.clone() };
@@ -408,7 +410,7 @@ async fn remove_stream(session: &SessionCore, name: &str) -> Result<()> {
 
 /// Refuses to drop a materialized view as a topology.
 fn check_no_view(session: &SessionCore, name: &str) -> Result<()> {
-    if !session.options.topologies.is_view(name) {
+    if !session.options.topologies.is_view(name) && !deferred::is_deferred(&session.catalog, name)? {
         return Ok(());
     }
     let message = format!("\"{name}\" is a materialized view: use DROP MATERIALIZED VIEW {name}");

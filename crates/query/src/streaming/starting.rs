@@ -8,6 +8,7 @@
 //! A new one removes first what an incomplete DROP left of another of its name: its positions and state. Both remove what a
 //! topology with other steps has no use for ([`crate::streaming::replacement`]): a crash may have come between.
 
+use crate::catalog::rows::streams::stream_kind;
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result, operator_sqlstate};
 use crate::parser::command::Command;
@@ -296,12 +297,26 @@ fn sink_of(create: &CreateTopology) -> Option<String> {
 pub(crate) fn stored(session: &SessionCore, name: &str, object: StreamObject) -> Result<StoredTopology> {
     let found =
         stored_topologies::topologies(&session.catalog)?.into_iter().find(|stored| stored.name == name);
-    let found =
-        found.ok_or_else(|| Error::coded("42704", format!("{} \"{name}\" does not exist", object.noun())))?;
+    let Some(found) = found else {
+        return Err(match stream_kind(&session.catalog, name)? {
+            Some(kind) => other_kind(name, kind, object),
+            None => Error::coded("42704", format!("{} \"{name}\" does not exist", object.noun())),
+        });
+    };
     if object == StreamObject::Sink && parse(&found.text)?.sink.is_none() {
         return Err(Error::coded("42809", format!("\"{name}\" is not a sink")));
     }
     Ok(found)
+}
+
+/// Refusal of a source or stream where a topology or sink is named.
+fn other_kind(name: &str, kind: &str, wanted: StreamObject) -> Error {
+    let why = if kind == "source" { "it runs" } else { "it is a definition, which runs" };
+    let message = format!(
+        "\"{name}\" is a {kind}, not a {}: {why} as a part of the topologies that read it",
+        wanted.noun()
+    );
+    Error::coded("42809", message)
 }
 
 /// Parses a stored topology.

@@ -7,7 +7,7 @@
 use crate::ddl::ownership::check_owner;
 use crate::ddl::stored_topologies::{self, StoredTopology};
 use crate::error::{Error, Result};
-use crate::materialized::deferred;
+use crate::materialized::{deferred, explaining as view_explaining};
 use crate::parser::own::streaming::{CreateSource, CreateTopology, StreamObject, StreamingStatement};
 use crate::privileges::Privileges;
 use crate::session::commit::blocking;
@@ -43,6 +43,9 @@ pub(crate) async fn run(session: &SessionCore, statement: &StreamingStatement) -
             alterations::alter_topology(session, *object, name, (change, text)).await?;
         }
         StreamingStatement::Explain { name, analyze } => {
+            if deferred::is_deferred(&session.catalog, name)? {
+                return view_explaining::explain(session, name, *analyze);
+            }
             return explaining::explain(session, name, *analyze).await;
         }
         StreamingStatement::Drop { object, names, if_exists, cascade } => {
