@@ -144,3 +144,53 @@ fn skipped_rows_that_wait_for_a_commit_are_bounded() {
     let counts = "SELECT commits > 3, rejected, (SELECT count(*) FROM skipped) FROM entresol.topologies";
     assert_eq!(rows(&mut session, counts), [["true", "20000", "20000"]]);
 }
+
+/// A row without an event time is an error of that row, which names its own columns; it may be left out and stored.
+#[test]
+fn rows_without_an_event_time_are_left_out_and_stored() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "at,k\n2026-01-01T00:00:10,1\n,2\n2026-01-01T00:00:20,1\n,3\n2026-01-01T00:05:00,1\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE line (at TIMESTAMP, k INT, WATERMARK FOR at AS at) WITH (connector = 'file', path = '{}');
+             CREATE TABLE counts (k INT, minute TIMESTAMP, n BIGINT);
+             CREATE TABLE stays (k INT, n BIGINT);
+             CREATE TABLE firsts (k INT, at TIMESTAMP);
+             CREATE TABLE numbered (k INT, n BIGINT);
+             CREATE TABLE edges (k INT, minute TIMESTAMP);
+             CREATE TOPOLOGY counting ON ERROR SKIP ROW INTO skipped AS (
+                 INSERT INTO counts SELECT k, window_start, count(*) FROM TUMBLE(line, at, INTERVAL '1 minute') GROUP BY k, window_start;
+                 INSERT INTO stays SELECT k, count(*) FROM SESSION(line, at, INTERVAL '1 minute') GROUP BY k, window_start;
+                 INSERT INTO firsts SELECT k, at FROM (SELECT *, row_number() OVER (PARTITION BY k ORDER BY at) AS n FROM line) l WHERE n = 1;
+                 INSERT INTO numbered SELECT k, row_number() OVER (PARTITION BY k ORDER BY at) FROM line;
+                 INSERT INTO edges SELECT k, window_start FROM TUMBLE(line, at, INTERVAL '1 minute'));
+             CREATE TOPOLOGY stopping AS (
+                 INSERT INTO counts SELECT k, window_start, count(*) FROM TUMBLE(line, at, INTERVAL '1 minute') GROUP BY k, window_start)",
+            path.display()
+        ))
+        .unwrap();
+    wait_for_end(&mut session, "counting");
+    for (query, expected) in [
+        ("SELECT k, n FROM counts ORDER BY minute", vec![["1", "2"], ["1", "1"]]),
+        ("SELECT k, n FROM stays ORDER BY n", vec![["1", "1"], ["1", "2"]]),
+        ("SELECT k, count(*) FROM firsts GROUP BY k", vec![["1", "1"]]),
+        ("SELECT k, max(n) FROM numbered GROUP BY k", vec![["1", "3"]]),
+        ("SELECT count(*), count(minute) FROM edges", vec![["5", "3"]]),
+    ] {
+        assert_eq!(rows(&mut session, query), expected, "{query}");
+    }
+    let reason = "event time \"at\" is NULL";
+    let skipped = "SELECT left(record, 16), count(*), bool_and(reason LIKE '%event time \"at\" is NULL%') FROM skipped GROUP BY 1 ORDER BY 1";
+    assert_eq!(
+        rows(&mut session, skipped),
+        [["at = NULL, k = 2", "4", "true"], ["at = NULL, k = 3", "4", "true"]]
+    );
+    wait_for(&mut session, "SELECT state FROM entresol.topologies WHERE name = 'stopping'", "failed");
+    let error =
+        rows(&mut session, "SELECT error FROM entresol.topologies WHERE name = 'stopping'")[0][0].clone();
+    assert!(error.contains(reason) && error.contains("row: at = NULL, k = 2"), "{error}");
+    assert!(!error.contains("nulls") && !error.contains("event_time"), "{error}");
+}

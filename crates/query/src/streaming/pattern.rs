@@ -26,6 +26,7 @@ impl Translator<'_> {
                 "MATCH_RECOGNIZE ORDER BY \"{time_column}\" of \"{of}\", which has no watermark: declare WATERMARK FOR {time_column} AS … in CREATE SOURCE"
             ))
         })?;
+        let flow = flow.with_times(time.column);
         // Only columns that are read: each row is stored until the watermark has passed it.
         let late = self.step.and_then(|step| step.late.table.clone());
         let mut read = planned.columns_read()?;

@@ -206,7 +206,11 @@ impl Translator<'_> {
             .copied()
             .filter(|column| edge.is_none_or(|edge| *column == edge || !is_edge(column)));
         let rank_column = ranking.rank_column.clone();
-        let all = flow.stream.project(read.computed).rank(Ranking {
+        let timed = match (&emission, flow.event_time) {
+            (RankEmission::EventTime { .. }, Some(at)) => flow.with_times(at.column),
+            _ => flow.clone(),
+        };
+        let all = timed.stream.project(read.computed).rank(Ranking {
             function: ranking.function,
             partition: partition_of_state.chain(edge).collect(),
             order,

@@ -100,7 +100,7 @@ impl Translator<'_> {
         let late = self.step.and_then(|step| step.late.table.clone());
         let late = late.filter(|_| !self.aggregates && time.lateness != Duration::MAX);
         self.ranking.is_there = true;
-        let all = flow.stream.project(read.computed).over_rows(RowWindows {
+        let all = flow.with_times(time.column).stream.project(read.computed).over_rows(RowWindows {
             functions,
             partition,
             order,

@@ -84,6 +84,7 @@ impl Translator<'_> {
         }
         flow.check_whole("GROUP BY")?;
         let life = self.life_of_groups(&flow)?;
+        let flow = if let Some((_, at)) = life { flow.with_times(at.column) } else { flow };
         let is_distinct = aggregate.aggr_expr.is_empty() && flow.replaced.is_none();
         let interval = emit.of_running(flow.replaced.is_none() && life.is_none() && !is_distinct)?;
         let late = self.step.and_then(|step| step.late.table.clone()).filter(|_| !self.aggregates);

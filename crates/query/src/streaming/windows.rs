@@ -96,6 +96,22 @@ impl Windows {
 }
 
 impl Flow {
+    /// Flow whose rows have a time in this column: a row without one is an error of that row alone.
+    pub(crate) fn with_times(&self, time: usize) -> Flow {
+        let column = &self.stream.columns()[time];
+        if !column.nullable {
+            return self.clone();
+        }
+        let name = column.name.clone();
+        let has_time = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
+            if rows.column(time).null_count() > 0 {
+                return Err(format!("event time \"{name}\" is NULL"));
+            }
+            Ok(Arc::new(BooleanArray::from(vec![true; rows.num_rows()])))
+        };
+        Flow { stream: self.stream.filter_by(has_time), ..self.clone() }
+    }
+
     /// Refuses sessions whose edges would be read before they are known.
     pub(crate) fn check_closed(&self) -> Result<()> {
         let is_open = |windows: Windows| windows.are_open() && windows.start.or(windows.end).is_some();
@@ -379,6 +395,7 @@ impl Translator<'_> {
         check_corrected(late, windows)?;
         let edges = Edges { windows, planned: plan.input.schema() };
         edges.check(plan)?;
+        let flow = &flow.with_times(windows.time);
         let read = self.read_of_windows((flow, state_table), plan, &edges, late.table.is_some())?;
         let WindowRead { computed, groups, results, window, late: late_columns } = read;
         let names: Vec<&str> = groups.names.iter().map(String::as_str).collect();
