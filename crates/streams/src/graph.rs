@@ -138,8 +138,10 @@ impl Graph {
     pub(crate) fn plan_rejects(&mut self, catalog: &Catalog, table: &str) {
         match (self.schema(catalog, table), rejects_table::schema()) {
             (None, Ok(schema)) => drop(self.planned.insert(table.to_owned(), schema)),
-            (Some(found), Ok(schema)) if found.visible_columns() == schema.visible_columns() => {}
-            _ => self.report(format!("table {table} has not the columns source, line, reason and record")),
+            (Some(found), _) if rejects_table::has_columns(found.visible_columns()) => {}
+            _ => self.report(format!(
+                "table {table} has not the columns source, line, reason, record and topology"
+            )),
         }
     }
 

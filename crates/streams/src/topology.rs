@@ -6,6 +6,7 @@ use crate::execution::dataflow::Dataflow;
 use crate::execution::dropped::ErrorTables;
 use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
+use crate::execution::rejects_table::RejectsTable;
 use crate::execution::skipped::SkippedTuples;
 use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
 use crate::operators::Operator;
@@ -420,13 +421,19 @@ impl TopologyBuilder {
     fn error_tables(&self) -> Result<ErrorTables> {
         let mut tables = ErrorTables::default();
         if self.settings.on_error != OnError::Skip {
-            let of_topology = self.errors_table.as_ref().map(|table| self.catalog.table(table));
-            tables.of_topology = of_topology.transpose()?;
+            tables.of_topology = self.rejects_table(self.errors_table.as_deref())?;
         }
         for table in self.condition_tables.borrow().iter() {
-            tables.named.insert(table.clone(), self.catalog.table(table)?);
+            let named = self.rejects_table(Some(table))?.map(|of_condition| (table.clone(), of_condition));
+            tables.named.extend(named);
         }
         Ok(tables)
+    }
+
+    /// Table of bad records of this name, if there is a name.
+    fn rejects_table(&self, name: Option<&str>) -> Result<Option<RejectsTable>> {
+        let table = name.map(|name| self.catalog.table(name)).transpose()?;
+        Ok(table.map(|table| RejectsTable::new(table, &self.name)))
     }
 
     /// Creates the missing tables and the operators; notes the tables.
@@ -511,7 +518,7 @@ impl TopologyBuilder {
         let mut sources = Vec::new();
         for source in std::mem::take(&mut graph.sources) {
             let stored = positions::StoredPosition::open(positions, &tx, &self.name, &source.name)?;
-            let rejects = source.rejects_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
+            let rejects = self.rejects_table(source.rejects_table.as_deref())?;
             let mut splits = None;
             if source.source.has_splits() {
                 let table = positions::open_splits_table(&self.catalog)?;
@@ -548,7 +555,7 @@ impl TopologyBuilder {
         watermarks: &Arc<Table>,
     ) -> Result<Dataflow> {
         let sent: Vec<SentForm> = (0..graph.nodes.len()).map(|node| graph.sent_form(node)).collect();
-        let skipped_table = self.errors_table.as_ref().map(|table| self.catalog.table(table)).transpose()?;
+        let skipped_table = self.rejects_table(self.errors_table.as_deref())?;
         let skips = self.settings.on_error == OnError::Skip;
         let states = graph.writers.iter().filter(|writer| !writer.is_to_table);
         let with_state: BTreeSet<usize> = states.map(|writer| writer.node).collect();

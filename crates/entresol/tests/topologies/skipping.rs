@@ -116,7 +116,10 @@ fn what_cannot_leave_out_rows_stops_and_other_tables_are_refused() {
         )
     };
     let error = session.execute(&topology("ON ERROR SKIP ROW INTO other")).unwrap_err().to_string();
-    assert!(error.contains("table other has not the columns source, line, reason and record"), "{error}");
+    assert!(
+        error.contains("table other has not the columns source, line, reason, record and topology"),
+        "{error}"
+    );
     // A condition of the whole transaction is no error of a row.
     session.execute(&topology("ON ERROR SKIP ROW")).unwrap();
     wait_for(&mut session, "SELECT state FROM entresol.topologies", "failed");
@@ -193,4 +196,49 @@ fn rows_without_an_event_time_are_left_out_and_stored() {
         rows(&mut session, "SELECT error FROM entresol.topologies WHERE name = 'stopping'")[0][0].clone();
     assert!(error.contains(reason) && error.contains("row: at = NULL, k = 2"), "{error}");
     assert!(!error.contains("nulls") && !error.contains("event_time"), "{error}");
+}
+
+/// Rejected rows say which topology had them; a table that was made without the column takes them as before.
+#[test]
+fn rejected_rows_name_their_topology() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("lines.csv");
+    append(&path, "id,b\n1,0\nx,1\n2,2\n");
+    let database = Database::open(directory.path().join("db"), Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE TABLE earlier (source VARCHAR NOT NULL, line BIGINT NOT NULL, reason VARCHAR NOT NULL, record VARCHAR NOT NULL);
+             CREATE SOURCE line (id INT NOT NULL, b INT) WITH (connector = 'file', path = '{0}', rejects = 'bad');
+             CREATE SOURCE line_again (id INT NOT NULL, b INT) WITH (connector = 'file', path = '{0}', rejects = 'earlier');
+             CREATE TABLE halves (id INT, half INT)",
+            path.display()
+        ))
+        .unwrap();
+    for (name, table, source) in
+        [("one", "bad", "line"), ("two", "bad", "line"), ("three", "earlier", "line_again")]
+    {
+        session
+            .execute(&format!(
+                "CREATE TOPOLOGY {name} ON ERROR SKIP ROW INTO {table} AS (INSERT INTO halves SELECT id, 10 / b FROM {source})"
+            ))
+            .unwrap();
+        wait_for_end(&mut session, name);
+    }
+    assert_eq!(
+        rows(&mut session, "SELECT topology, source, line, record FROM bad ORDER BY topology, line"),
+        [
+            ["one", "step 1 (INSERT INTO halves)", "0", "id = 1, b = 0"],
+            ["one", "line", "3", "x,1"],
+            ["two", "step 1 (INSERT INTO halves)", "0", "id = 1, b = 0"],
+            ["two", "line", "3", "x,1"],
+        ]
+    );
+    assert_eq!(
+        rows(&mut session, "SELECT * FROM earlier ORDER BY line")
+            .iter()
+            .map(|row| row[..2].to_vec())
+            .collect::<Vec<_>>(),
+        [["step 1 (INSERT INTO halves)", "0"], ["line_again", "3"]]
+    );
 }

@@ -6,16 +6,16 @@
 //! | ended the topology | the same | stay: the tuples come again, and are stored again if they fail again |
 //!
 //! The table is that of the condition that held, else that of the topology. Rows are those of bad records: `source`, `line`
-//! (0), `reason`, `record`. At most [`DROPPED_TUPLES_MAX`] of a transaction are stored, and [`DROPPED_BYTES_MAX`] bytes of
+//! (0), `reason`, `record`, `topology`. At most [`DROPPED_TUPLES_MAX`] of a transaction are stored, and [`DROPPED_BYTES_MAX`] bytes of
 //! them, as far as the memory budget has room; one more row says how many are not.
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
-use crate::execution::rejects_table::{self, TEXT_BYTES_MAX};
+use crate::execution::rejects_table::{self, RejectsTable, TEXT_BYTES_MAX};
 use crate::execution::skipped::record;
 use crate::{DROPPED_BYTES_MAX, DROPPED_TUPLES_MAX};
 use entresol_memory::budget::{MemoryBudget, MemoryConsumer, MemoryReservation};
-use entresol_tables::{Row, Table, Value};
+use entresol_tables::{Row, Value};
 use entresol_transactions::Transaction;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ const RESERVED_BYTES_STEP: u64 = 1 << 20;
 #[derive(Default)]
 pub(crate) struct ErrorTables {
     /// Table of the topology.
-    pub(crate) of_topology: Option<Arc<Table>>,
+    pub(crate) of_topology: Option<RejectsTable>,
     /// Tables of conditions, by their names.
-    pub(crate) named: BTreeMap<String, Arc<Table>>,
+    pub(crate) named: BTreeMap<String, RejectsTable>,
 }
 
 impl ErrorTables {
     /// Table for the tuples of a transaction with this error, if they are stored.
-    fn table_for(&self, error: &Error) -> Option<&Arc<Table>> {
+    fn table_for(&self, error: &Error) -> Option<&RejectsTable> {
         let of_condition = match error.cause() {
             Error::Aborted { into, .. } | Error::AbortedRepeatedly { into, .. } => into.as_ref(),
             _ => None,
@@ -44,7 +44,7 @@ impl ErrorTables {
 
     /// Begins to collect the tuples of a transaction that failed; none if they are not stored.
     pub(crate) fn collect(&self, error: &Error, memory: Option<&Arc<MemoryBudget>>) -> Option<DroppedTuples> {
-        let table = Arc::clone(self.table_for(error)?);
+        let table = self.table_for(error)?.clone();
         let memory = memory.map(|memory| memory.empty(MemoryConsumer::StreamState));
         Some(DroppedTuples { table, reason: error.to_string(), rows: Vec::new(), bytes: 0, memory, more: 0 })
     }
@@ -52,7 +52,7 @@ impl ErrorTables {
 
 /// Tuples of a transaction that failed.
 pub(crate) struct DroppedTuples {
-    table: Arc<Table>,
+    table: RejectsTable,
     reason: String,
     rows: Vec<Row>,
     /// Bytes of the rows, and the bytes reserved for them.
@@ -93,12 +93,12 @@ impl DroppedTuples {
 
     /// Writes them.
     pub(crate) fn write(&self, transaction: &Transaction) -> Result<()> {
-        rejects_table::write(&self.table, transaction, &self.rows)?;
+        self.table.write(transaction, &self.rows)?;
         if self.more == 0 {
             return Ok(());
         }
         let record = format!("{} more tuples of the transaction", self.more);
-        rejects_table::write(&self.table, transaction, &[rejects_table::row("", 0, &self.reason, &record)])
+        self.table.write(transaction, &[rejects_table::row("", 0, &self.reason, &record)])
     }
 }
 
@@ -119,7 +119,7 @@ mod tests {
         let catalog = Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap();
         let table =
             catalog.create_table("e", rejects_table::schema().unwrap(), TableOptions::default()).unwrap();
-        let tables = ErrorTables { of_topology: Some(table), named: BTreeMap::new() };
+        let tables = ErrorTables { of_topology: Some(RejectsTable::new(table, "t")), named: BTreeMap::new() };
         let error = Error::Tuple { operator: "o".to_owned(), reason: "r".repeat(2000) };
         let mut dropped = tables.collect(&error, budget).unwrap();
         let texts: ArrayRef = Arc::new(StringArray::from(vec!["x".repeat(record_bytes); 1000]));

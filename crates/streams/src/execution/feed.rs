@@ -11,7 +11,7 @@ use crate::boundary::Merge;
 use crate::element::{Batch, Punctuation};
 use crate::error::{Error, Result};
 use crate::execution::acknowledgements::Acknowledgements;
-use crate::execution::rejects_table;
+use crate::execution::rejects_table::{self, RejectsTable};
 use crate::graph::GraphSource;
 use crate::positions::{ChangedSplits, SourceProgress, StoredPosition, StoredSplits};
 use crate::sources::{Next, Position, Positions, Reject, Source, SourceBatch, Split, SplitPosition};
@@ -19,7 +19,7 @@ use crate::{ACKNOWLEDGED_WITHIN_MS, UTC};
 use arrow_array::Array;
 use arrow_schema::SchemaRef;
 use entresol_memory::{Durability, Pool};
-use entresol_tables::{Table, arrow_schema};
+use entresol_tables::arrow_schema;
 use entresol_transactions::{Timestamp, Transaction};
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ pub(crate) struct FeedSource {
     /// Maximum of tuples per call of it.
     batch_tuples: usize,
     rejects: Vec<Reject>,
-    rejects_table: Option<Arc<Table>>,
+    rejects_table: Option<RejectsTable>,
     /// Elements of the epoch that was sealed last, until it has its outcome.
     sealed: Option<SourceEpoch>,
     /// Elements behind a sealed epoch that is open again.
@@ -104,7 +104,7 @@ impl FeedSource {
         stored: StoredPosition,
         splits: Option<(StoredSplits, Vec<SplitPosition>)>,
         batch_tuples: usize,
-        rejects_table: Option<Arc<Table>>,
+        rejects_table: Option<RejectsTable>,
     ) -> FeedSource {
         FeedSource {
             name: source.name,
@@ -261,7 +261,7 @@ impl FeedSource {
             return Ok(());
         };
         let row = |reject: &Reject| rejects_table::row(&self.name, reject.line, &reject.reason, &reject.raw);
-        rejects_table::write(table, tx, &self.rejects.iter().map(row).collect::<Vec<_>>())
+        table.write(tx, &self.rejects.iter().map(row).collect::<Vec<_>>())
     }
 
     /// Number of tuples that are not consumed.

@@ -6,24 +6,23 @@
 
 use crate::element::Batch;
 use crate::error::{Error, Result};
-use crate::execution::rejects_table::{self, TEXT_BYTES_MAX};
+use crate::execution::rejects_table::{self, RejectsTable, TEXT_BYTES_MAX};
 use crate::operators::{Context, Operator, Output};
 use arrow_cast::display::array_value_to_string;
-use entresol_tables::{Row, Table};
+use entresol_tables::Row;
 use entresol_transactions::Transaction;
 use std::fmt::Write;
-use std::sync::Arc;
 
 /// Tuples left out in the open transaction.
 pub(crate) struct SkippedTuples {
     /// Table of bad records, if they are stored.
-    table: Option<Arc<Table>>,
+    table: Option<RejectsTable>,
     count: u64,
     rows: Vec<Row>,
 }
 
 impl SkippedTuples {
-    pub(crate) fn new(table: Option<Arc<Table>>) -> SkippedTuples {
+    pub(crate) fn new(table: Option<RejectsTable>) -> SkippedTuples {
         SkippedTuples { table, count: 0, rows: Vec::new() }
     }
 
@@ -48,7 +47,7 @@ impl SkippedTuples {
     /// Writes the tuples into their table, in the transaction of the others.
     pub(crate) fn write(&self, transaction: &Transaction) -> Result<()> {
         match &self.table {
-            Some(table) if !self.rows.is_empty() => rejects_table::write(table, transaction, &self.rows),
+            Some(table) if !self.rows.is_empty() => table.write(transaction, &self.rows),
             _ => Ok(()),
         }
     }
