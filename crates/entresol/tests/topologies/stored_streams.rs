@@ -161,6 +161,8 @@ fn a_stream_is_not_a_topology() {
         ("DROP TOPOLOGY high", "\"high\" is a stream, not a topology"),
         ("ALTER TOPOLOGY reading PAUSE", "\"reading\" is a source, not a topology"),
         ("ALTER SINK hours PAUSE", "\"hours\" is a stream, not a sink"),
+        ("SUBSCRIBE TO reading", "\"reading\" is a source, not a table"),
+        ("SUBSCRIBE TO hours", "\"hours\" is a stream, not a table"),
     ] {
         let error = session.execute(statement).unwrap_err();
         assert_eq!(sqlstate(&error), "42809", "{statement}: {error}");

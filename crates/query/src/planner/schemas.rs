@@ -39,7 +39,8 @@ use datafusion::catalog::{CatalogProvider, SchemaProvider, TableProvider};
 use datafusion::common::Result as DFResult;
 use datafusion::error::DataFusionError;
 use datafusion::logical_expr::TableType;
-use entresol_tables::{Error as TableError, Table};
+use datafusion::sql::sqlparser::ast::Ident;
+use entresol_tables::{Error as TableError, RelationKind, Table};
 use entresol_transactions::Timestamp;
 use std::sync::Arc;
 
@@ -124,7 +125,14 @@ impl Source {
     /// Table that the session's role may read.
     fn readable_table(&self, name: &str) -> Result<Arc<Table>> {
         self.variables.authority.require(Privileges::SELECT, name)?;
-        Ok(self.catalog.table(name)?)
+        match (self.catalog.table(name), stream_kind(&self.catalog, name)?) {
+            (Err(_), Some(kind)) => Err(no_table(kind, name)),
+            (table, _) => Ok(table?),
+        }
+    }
+
+    fn is_view(&self, name: &str) -> bool {
+        self.catalog.relation_kind(name) == Some(RelationKind::View)
     }
 
     fn zone(&self) -> String {
@@ -157,9 +165,15 @@ impl SchemaProvider for Subscriptions {
 
     async fn table(&self, text: &str) -> DFResult<Option<Arc<dyn TableProvider>>, DataFusionError> {
         let subscription = Subscription::parse(text).map_err(external)?;
-        let query = match (&subscription.query, self.source.views.get()) {
+        let of_view = match subscription.relations.as_slice() {
+            [name] if !subscription.is_list && self.source.is_view(name) => {
+                Some(format!("SELECT * FROM {}", Ident::with_quote('"', name)))
+            }
+            _ => None,
+        };
+        let query = match (subscription.query.clone().or(of_view), self.source.views.get()) {
             (Some(query), Some(views)) => {
-                let (state, plan) = views.subscribed(query).await?;
+                let (state, plan) = views.subscribed(&query).await?;
                 Some(SubscribedQuery::new(&state, plan).map_err(external)?)
             }
             _ => None,

@@ -84,6 +84,51 @@ async fn documents_are_parts_of_the_rows() {
 }
 
 #[tokio::test]
+async fn a_view_is_its_query() {
+    let database = TestDatabase::volatile();
+    let mut session = database.session();
+    run(
+        &mut session,
+        "CREATE TABLE t (id INT PRIMARY KEY, n INT) WITH (changes = '1 hour');
+         INSERT INTO t VALUES (1, 1), (2, 2);
+         CREATE VIEW \"High\" AS SELECT id, n * 10 AS n FROM t WHERE n > 1;
+         CREATE VIEW sums AS SELECT sum(n) FROM t",
+    )
+    .await;
+    run(&mut session, "BEGIN").await;
+    run(&mut session, "DECLARE c CURSOR FOR SUBSCRIBE TO \"High\"").await;
+    assert_eq!(fetched(&mut session, "FETCH ALL c").await, ["snapshot 2 20"]);
+    run(&mut session, "COMMIT").await;
+    let error = session.execute("SUBSCRIBE TO sums").await.unwrap_err().to_string();
+    assert!(error.contains("CREATE MATERIALIZED VIEW"), "{error}");
+}
+
+#[tokio::test]
+async fn times_in_quotes_are_in_the_zone_of_the_session() {
+    let database = TestDatabase::volatile();
+    let (mut reader, mut writer) = (database.session(), database.session());
+    run(&mut writer, "CREATE TABLE t (id INT PRIMARY KEY) WITH (changes = '1 hour')").await;
+    run(&mut writer, "INSERT INTO t VALUES (1)").await;
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    run(&mut reader, "SET TIME ZONE 'Asia/Tokyo'").await;
+    let local = rows(&reader.query("SELECT now()::timestamp::varchar").await.unwrap()).remove(0);
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    run(&mut writer, "INSERT INTO t VALUES (2)").await;
+    for (time, wanted) in [
+        (format!("'{local}'"), vec!["insert 2"]),
+        ("'2020-01-01 00:00'".to_owned(), vec!["insert 1", "insert 2"]),
+        ("now()".to_owned(), vec![]),
+    ] {
+        run(&mut reader, "BEGIN").await;
+        run(&mut reader, &format!("DECLARE c CURSOR FOR SUBSCRIBE t AS OF {time}")).await;
+        assert_eq!(fetched(&mut reader, "FETCH ALL c").await, wanted, "{time}");
+        run(&mut reader, "COMMIT").await;
+    }
+    let error = reader.execute("SUBSCRIBE t AS OF 'yesterday'").await.unwrap_err().to_string();
+    assert!(error.contains("\"yesterday\" is not the time of a commit"), "{error}");
+}
+
+#[tokio::test]
 async fn progress_says_up_to_where_changes_are_complete() {
     let database = TestDatabase::volatile();
     let (mut reader, mut writer) = (database.session(), database.session());

@@ -4,17 +4,27 @@
 //! SUBSCRIBE [TO] {relation | (relation, ...) | (query)}
 //!     [WITH (SNAPSHOT [= bool], PROGRESS [= bool])] [AS OF time] [UP TO time]
 //! ```
-//! A time is the timestamp of a commit, as `commit_cts` shows it, or a time in quotes.
+//! A time is the timestamp of a commit, as `commit_cts` shows it, a time in quotes, or `now()`.
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{options_of, parenthesised};
 use crate::parser::text::tokens::{BEGINNING, is_word, tokenize};
-use datafusion::arrow::compute::kernels::cast_utils::string_to_timestamp_nanos;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_transactions::Timestamp;
 
 /// Name of the function in FROM by which a subscription is planned.
 pub(crate) const SUBSCRIBE: &str = "subscribe";
+
+/// Time behind which a subscription begins, or at which it ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum CommitTime {
+    /// Timestamp of a commit.
+    Commit(Timestamp),
+    /// Time in quotes; without a zone it is in that of the session.
+    Quoted(String),
+    /// `now()`: the last commit when the subscription begins.
+    Now,
+}
 
 /// Parsed SUBSCRIBE.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,10 +39,10 @@ pub(crate) struct Subscription {
     pub(crate) snapshot: bool,
     /// True if it says up to which timestamp it is complete.
     pub(crate) progress: bool,
-    /// Timestamp behind which it begins.
-    pub(crate) after: Option<Timestamp>,
-    /// Timestamp at which it ends.
-    pub(crate) up_to: Option<Timestamp>,
+    /// Time behind which it begins.
+    pub(crate) after: Option<CommitTime>,
+    /// Time at which it ends.
+    pub(crate) up_to: Option<CommitTime>,
 }
 
 fn wrong(expected: &str) -> Error {
@@ -93,12 +103,12 @@ impl Subscription {
             rest = behind;
         }
         if is(rest, 0, "as") && is(rest, 1, "of") {
-            parsed.after = Some(timestamp(rest.get(2))?);
-            rest = &rest[3..];
+            let (after, behind) = commit_time(&rest[2..])?;
+            (parsed.after, rest) = (Some(after), behind);
         }
         if is(rest, 0, "up") && is(rest, 1, "to") {
-            parsed.up_to = Some(timestamp(rest.get(2))?);
-            rest = &rest[3..];
+            let (up_to, behind) = commit_time(&rest[2..])?;
+            (parsed.up_to, rest) = (Some(up_to), behind);
         }
         match rest {
             [] => Ok(parsed),
@@ -157,15 +167,19 @@ fn relation(tokens: &[TokenWithSpan]) -> Result<String> {
     .ok_or_else(|| wrong("the name of a table"))
 }
 
-fn timestamp(token: Option<&TokenWithSpan>) -> Result<Timestamp> {
-    let parsed = match token.map(|token| &token.token) {
-        Some(Token::Number(number, _)) => number.parse().ok(),
-        Some(Token::SingleQuotedString(text)) => {
-            string_to_timestamp_nanos(text).ok().and_then(|nanos| Timestamp::try_from(nanos).ok())
-        }
+/// Takes a time; returns the tokens behind it.
+fn commit_time(tokens: &[TokenWithSpan]) -> Result<(CommitTime, &[TokenWithSpan])> {
+    let next = |at: usize| tokens.get(at).map(|token| &token.token);
+    if is(tokens, 0, "now") && next(1) == Some(&Token::LParen) && next(2) == Some(&Token::RParen) {
+        return Ok((CommitTime::Now, &tokens[3..]));
+    }
+    let time = match next(0) {
+        Some(Token::Number(digits, _)) => digits.parse().ok().map(CommitTime::Commit),
+        Some(Token::SingleQuotedString(quoted)) => Some(CommitTime::Quoted(quoted.clone())),
         _ => None,
     };
-    parsed.ok_or_else(|| wrong("the timestamp of a commit, or a time in quotes"))
+    let time = time.ok_or_else(|| wrong("the timestamp of a commit, a time in quotes or now()"))?;
+    Ok((time, &tokens[1..]))
 }
 
 #[cfg(test)]
@@ -195,17 +209,19 @@ mod tests {
                 is_list: true,
                 snapshot: false,
                 progress: true,
-                after: Some(Timestamp::from_stored(17)),
-                up_to: Some(Timestamp::from_stored(99)),
+                after: Some(CommitTime::Commit(Timestamp::from_stored(17))),
+                up_to: Some(CommitTime::Commit(Timestamp::from_stored(99))),
                 ..plain(&["alarms", "balance"])
             }
         );
         let query = parse("SUBSCRIBE TO (SELECT a + 1 FROM t WHERE b > 'x, y') WITH (PROGRESS) UP TO 9");
         let text = "SELECT a + 1 FROM t WHERE b > 'x, y'".to_owned();
-        let up_to = Some(Timestamp::from_stored(9));
+        let up_to = Some(CommitTime::Commit(Timestamp::from_stored(9)));
         assert_eq!(query, Subscription { query: Some(text), progress: true, up_to, ..plain(&[]) });
         let at = parse("SUBSCRIBE t AS OF '1970-01-01 00:00:01'");
-        assert_eq!(at.after, Some(Timestamp::from_nanoseconds(1_000_000_000)));
+        assert_eq!(at.after, Some(CommitTime::Quoted("1970-01-01 00:00:01".to_owned())));
+        let from_now = parse("SUBSCRIBE t AS OF now() UP TO 9");
+        assert_eq!((from_now.after, from_now.up_to), (Some(CommitTime::Now), query.up_to));
     }
 
     #[test]

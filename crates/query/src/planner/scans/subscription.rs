@@ -18,9 +18,10 @@
 //! it was taken.
 
 use crate::error::{Error, Result, external};
-use crate::parser::own::subscription::Subscription;
+use crate::parser::own::subscription::{CommitTime, Subscription};
 use crate::planner::scans::json_rows::json_rows;
 use crate::planner::scans::subscribed_query::SubscribedQuery;
+use crate::postgres::time_zones::parse_instant;
 use crate::session::snapshots::Sessions;
 use crate::session::subscriptions::SubscriptionProgress;
 use crate::session::variables::SessionVariables;
@@ -80,13 +81,29 @@ pub(crate) fn provider(
         catalog: Arc::clone(catalog),
         tables,
         query: query.map(Arc::new),
-        subscription: subscription.clone(),
+        subscription: Subscription {
+            after: subscription.after.as_ref().map(|time| in_zone(time, zone)).transpose()?,
+            up_to: subscription.up_to.as_ref().map(|time| in_zone(time, zone)).transpose()?,
+            ..subscription.clone()
+        },
         shown,
         zone: zone.to_owned(),
         schema: Arc::clone(&schema),
     };
     let table = StreamingTable::try_new(schema, vec![Arc::new(changes)])?;
     Ok(Arc::new(table.with_infinite_table(true)))
+}
+
+/// Time of a subscription without a string, which is in a time zone if it names none.
+fn in_zone(time: &CommitTime, zone: &str) -> Result<CommitTime> {
+    let CommitTime::Quoted(quoted) = time else { return Ok(time.clone()) };
+    let nanos = parse_instant(quoted, zone).and_then(|micros| micros.checked_mul(1000));
+    let nanos = nanos.ok_or_else(|| {
+        Error::coded("22007", format!("SUBSCRIBE: \"{quoted}\" is not the time of a commit"))
+    })?;
+    Timestamp::try_from(nanos)
+        .map(CommitTime::Commit)
+        .map_err(|_| Error::coded("22008", format!("SUBSCRIBE: \"{quoted}\" is before 1970")))
 }
 
 fn schema_of(tables: &[Arc<Table>], is_list: bool, zone: &str) -> SchemaRef {
@@ -173,6 +190,8 @@ struct SubscriptionFeed {
     phase: Phase,
     /// Timestamp up to which changes may be sent: those of all relations are visible.
     up_to: Timestamp,
+    /// Timestamp at which it ends.
+    end: Option<Timestamp>,
     /// Commits that were known to be visible then.
     noted: NotedChanges,
     /// Timestamp of the last progress row, and when it was sent.
@@ -185,7 +204,14 @@ struct SubscriptionFeed {
 impl SubscriptionFeed {
     /// Takes the snapshot, or begins where the statement says.
     fn begin(source: SubscribedChanges) -> Result<SubscriptionFeed> {
-        let start = LogPosition::after(source.subscription.after.unwrap_or_default());
+        let visible = source.catalog.context().visible_up_to();
+        let timestamp_of = |time: &CommitTime| match time {
+            CommitTime::Commit(timestamp) => *timestamp,
+            CommitTime::Now | CommitTime::Quoted(_) => visible,
+        };
+        let after = source.subscription.after.as_ref().map(timestamp_of);
+        let end = source.subscription.up_to.as_ref().map(timestamp_of);
+        let start = LogPosition::after(after.unwrap_or_default());
         let relations = source.tables.iter().map(|table| Relation {
             table: Arc::clone(table),
             position: start,
@@ -201,12 +227,13 @@ impl SubscriptionFeed {
             source,
             phase: Phase::Changes,
             up_to: Timestamp::START,
+            end,
             noted: NotedChanges::default(),
             progress: (Timestamp::START, Instant::now()),
             is_behind: false,
         };
         feed.look();
-        match feed.source.subscription.after {
+        match after {
             None => feed.take_snapshot()?,
             // No progress is behind it.
             Some(after) if after > feed.up_to => feed.progress.0 = after,
@@ -249,7 +276,7 @@ impl SubscriptionFeed {
                         return Ok(Some(batch));
                     }
                     self.shown.reached(self.up_to);
-                    if self.source.subscription.up_to.is_some_and(|end| self.up_to >= end) {
+                    if self.end.is_some_and(|end| self.up_to >= end) {
                         self.phase = Phase::End;
                         continue;
                     }
@@ -328,7 +355,7 @@ impl SubscriptionFeed {
 
     /// Changes up to `up_to`, of one relation; none if all were sent.
     fn changes(&mut self) -> Result<Option<RecordBatch>> {
-        let up_to = self.source.subscription.up_to.map_or(self.up_to, |end| end.min(self.up_to));
+        let up_to = self.end.map_or(self.up_to, |end| end.min(self.up_to));
         let end = LogPosition::after(up_to);
         let mut transaction = None;
         for relation in &mut self.relations {
@@ -365,7 +392,7 @@ impl SubscriptionFeed {
 
     /// Row that says up to where changes are complete, if the client wants it.
     fn progress(&mut self) -> Result<Option<RecordBatch>> {
-        let up_to = self.source.subscription.up_to.map_or(self.up_to, |end| end.min(self.up_to));
+        let up_to = self.end.map_or(self.up_to, |end| end.min(self.up_to));
         if !self.source.subscription.progress || self.progress.0 >= up_to {
             return Ok(None);
         }
