@@ -1,6 +1,6 @@
 //! Names of what topologies make: none is that of another relation that FROM could mean.
 
-use super::{rows, sqlstate};
+use super::{rows, sqlstate, wait_for};
 use entresol::{Database, Options, Session};
 
 /// Checks that a statement is refused, with this SQLSTATE and all of these words.
@@ -114,5 +114,48 @@ fn streams_take_no_name_of_a_relation() {
             state,
             &[&format!("stream \"{name}\""), &format!("name of a {kind}")],
         );
+    }
+}
+
+#[test]
+fn names_may_have_their_schema() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE public.reading (at TIMESTAMP NOT NULL, meter INT NOT NULL, WATERMARK FOR at AS at)
+                 WITH (connector = 'generator', rows = 10, step = '10 seconds', meter.cardinality = 1);
+             CREATE STREAM public.low AS SELECT * FROM public.reading WHERE meter < 5;
+             CREATE TABLE kept (at TIMESTAMP PRIMARY KEY, meter INT) WITH (changes = '1 hour');
+             CREATE TABLE minutes (minute TIMESTAMP, n BIGINT);
+             CREATE TABLE moved (at TIMESTAMP, what VARCHAR);
+             CREATE TOPOLOGY public.keeping ON ERROR SKIP ROW INTO public.skipped AS (
+                 INSERT INTO public.kept SELECT at, meter FROM public.low;
+                 INSERT INTO minutes SELECT window_start, count(*) FROM TUMBLE(public.reading, at, INTERVAL '1 minute')
+                     GROUP BY window_start LATE ROWS INTO public.late);
+             CREATE TOPOLOGY moving AS (INSERT INTO moved SELECT at, change_type FROM CHANGES(public.kept));
+             CREATE MATERIALIZED VIEW public.counted AS SELECT meter, count(*) AS n FROM public.reading GROUP BY meter",
+        )
+        .unwrap();
+    for query in [
+        "SELECT sum(n) FROM minutes",
+        "SELECT count(*) FROM moved WHERE what = 'insert'",
+        "SELECT count(*) FROM CHANGES(public.kept)",
+        "SELECT max(n) FROM public.counted",
+    ] {
+        wait_for(&mut session, query, "10");
+    }
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM skipped, late"), [["0"]]);
+    assert!(rows(&mut session, "EXPLAIN TOPOLOGY public.keeping")[0][0].starts_with("Topology keeping"));
+    session
+        .execute("ALTER TOPOLOGY public.keeping PAUSE; DROP TOPOLOGY public.keeping, moving; DROP MATERIALIZED VIEW counted; DROP STREAM public.low; DROP SOURCE public.reading")
+        .unwrap();
+    for statement in [
+        "CREATE SOURCE other.reading (n INT) WITH (connector = 'generator')",
+        "CREATE TOPOLOGY other.t AS (INSERT INTO minutes SELECT at, 1 FROM reading)",
+        "CREATE SINK other.s FROM kept WITH (connector = 'file', path = 'x')",
+        "DROP SOURCE other.reading",
+    ] {
+        check_refused(&mut session, statement, "3F000", &["are in schema public alone"]);
     }
 }

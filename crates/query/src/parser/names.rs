@@ -26,6 +26,16 @@ pub(crate) fn table_name(name: &ObjectName) -> Result<String> {
     }
 }
 
+/// Relation that an argument of a function in FROM names; none if it is another expression, or in another schema.
+pub(crate) fn relation_in(expr: &Expr) -> Option<String> {
+    let parts = match expr {
+        Expr::Identifier(name) => vec![name.clone()],
+        Expr::CompoundIdentifier(parts) => parts.clone(),
+        _ => return None,
+    };
+    table_name(&ObjectName::from(parts)).ok()
+}
+
 /// Column in the list of an INSERT or on the left of an assignment.
 pub(crate) fn column_name(name: &ObjectName) -> Result<String> {
     match name.0.as_slice() {

@@ -8,6 +8,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::durations::{interval, invalid};
+use crate::parser::own::words::Words;
 use crate::parser::text::tokens::is_word;
 use crate::streaming::emission::Emit;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -46,11 +47,12 @@ impl LateClauses {
             return Ok(1);
         }
         if begins(clause, &["into"])
-            && let Some(Token::Word(word)) = clause.get(1).map(|token| &token.token)
+            && matches!(clause.get(1).map(|token| &token.token), Some(Token::Word(_)))
         {
-            let is_quoted = word.quote_style.is_some();
-            self.table = Some(if is_quoted { word.value.clone() } else { word.value.to_lowercase() });
-            return Ok(2);
+            let tokens: Vec<&Token> = clause.iter().map(|token| &token.token).collect();
+            let mut words = Words(&tokens[1..]);
+            self.table = Some(words.relation()?);
+            return Ok(clause.len() - words.0.len());
         }
         if begins(clause, &["update", "for", "interval"])
             && let Some(Token::SingleQuotedString(text)) = clause.get(3).map(|token| &token.token)

@@ -11,7 +11,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::durations::interval_of;
-use crate::parser::names::identifier;
+use crate::parser::names::{identifier, relation_in, table_name};
 use crate::parser::patterns::pattern_function;
 use crate::parser::refusals::check_joins;
 use crate::parser::text::tokens::is_word;
@@ -160,11 +160,12 @@ impl<F: FnMut(&str) -> bool> VisitorMut for Names<F> {
 impl<F: FnMut(&str) -> bool> Names<F> {
     fn replace(&mut self, factor: &mut TableFactor) -> Result<()> {
         let TableFactor::Table { name, alias, args, .. } = factor else { return Ok(()) };
-        let [ObjectNamePart::Identifier(ident)] = name.0.as_slice() else { return Ok(()) };
-        let called = identifier(ident);
+        let is_qualified = name.0.len() > 1;
+        let Ok(called) = table_name(name) else { return Ok(()) };
         let (reference, shown) = match args {
             None if (self.is_stream)(&called) => (Reference::Named(called.clone()), called),
             None => return Ok(()),
+            Some(_) if is_qualified => return Ok(()),
             Some(args) => match self.function(&called, &args.args)? {
                 Some(found) => found,
                 None => return Ok(()),
@@ -196,8 +197,9 @@ impl<F: FnMut(&str) -> bool> Names<F> {
         match called {
             called if called == pattern_function() => self.pattern(&args).map(Some),
             "changes" | CHANGES_EACH_ROW => {
-                let [Expr::Identifier(table)] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
-                let (table, each_row) = (identifier(table), called == CHANGES_EACH_ROW);
+                let [table] = args.as_slice() else { return Err(wrong("CHANGES(table)")) };
+                let table = relation_in(table).ok_or_else(|| wrong("CHANGES(table)"))?;
+                let each_row = called == CHANGES_EACH_ROW;
                 let changes = Reference::Changes { table: table.clone(), each_row, with_before: false };
                 Ok(Some((changes, table)))
             }
@@ -222,13 +224,12 @@ impl<F: FnMut(&str) -> bool> Names<F> {
 
     /// Relation of a window function, and the name that it has without an alias.
     fn windows(&mut self, call: &WindowCall<'_>) -> Result<(Reference, String)> {
-        let Expr::Identifier(of) = call.of else {
+        let Some(of) = relation_in(call.of) else {
             return Err(Error::unsupported(format!(
                 "windows over {} in a step: CREATE STREAM of it, and take its name",
                 call.of
             )));
         };
-        let of = identifier(of);
         if !(self.is_stream)(&of) {
             return Err(Error::coded("42P01", format!("source or stream \"{of}\" does not exist")));
         }

@@ -73,12 +73,10 @@ pub(crate) fn parse_step(mut tokens: Vec<TokenWithSpan>) -> Result<StepText> {
             patterns,
         });
     }
-    let Some(Token::Word(word)) = tokens.get(2).map(|token| &token.token) else {
-        return Err(Error::Syntax("syntax error: expected CREATE STREAM name AS query".to_owned()));
-    };
-    let quoted = word.quote_style.is_some();
-    let name = if quoted { word.value.clone() } else { word.value.to_lowercase() };
-    let mut rest = &tokens[3..];
+    let all: Vec<&Token> = tokens.iter().map(|token| &token.token).collect();
+    let mut words = Words(&all[2..]);
+    let name = words.relation()?;
+    let mut rest = &tokens[tokens.len() - words.0.len()..];
     let (mut state_table, mut state_ttl) = (None, None);
     if rest.first().is_some_and(|token| is_word(&token.token, "with")) {
         let (body, behind) = parenthesised(&rest[1..])?;
@@ -112,8 +110,12 @@ fn parse_condition(tokens: Vec<TokenWithSpan>) -> Result<StepText> {
     let [abort, when, condition @ ..] = tokens.as_slice() else { return Err(wrong()) };
     let (condition, into) = match condition {
         [condition @ .., word, table] if is_word(&word.token, "into") => {
-            let name = [&table.token];
-            (condition, Some(Words(&name).folded()?))
+            (condition, Some(Words(&[&table.token]).relation()?))
+        }
+        [condition @ .., word, schema, dot, table]
+            if is_word(&word.token, "into") && dot.token == Token::Period =>
+        {
+            (condition, Some(Words(&[&schema.token, &dot.token, &table.token]).relation()?))
         }
         condition => (condition, None),
     };

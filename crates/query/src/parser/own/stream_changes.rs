@@ -74,9 +74,9 @@ fn seek_target(words: &mut Words<'_>) -> Result<SeekTarget> {
 /// Parses the words behind `DROP object`.
 pub(crate) fn dropping(object: StreamObject, words: &mut Words<'_>) -> Result<StreamingStatement> {
     let if_exists = words.phrase(&["if", "exists"]);
-    let mut names = vec![words.folded()?];
+    let mut names = vec![words.relation()?];
     while words.comma() {
-        names.push(words.folded()?);
+        names.push(words.relation()?);
     }
     let cascade = words.word("cascade");
     if !cascade {

@@ -296,13 +296,13 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     if words.word("explain") {
         let analyze = words.word("analyze");
         words.expect("topology")?;
-        let name = words.folded()?;
+        let name = words.relation()?;
         words.end()?;
         return Ok(StreamingStatement::Explain { name, analyze });
     }
     if words.word("alter") {
         let object = object(&mut words)?;
-        let name = words.folded()?;
+        let name = words.relation()?;
         return stream_changes::alter(object, name, &tokens[tokens.len() - words.0.len()..]);
     }
     if words.word("drop") {
@@ -316,7 +316,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
         return Err(Error::unsupported("OR REPLACE of a source or sink: drop it and create it again"));
     }
     if object == StreamObject::Stream {
-        let name = words.clone().folded()?;
+        let name = words.clone().relation()?;
         let rest = &tokens[tokens.len() - words.0.len()..];
         // As it would be written in a topology.
         let step = tokens[..1].iter().chain([&tokens[tokens.len() - rest.len() - 1]]).chain(rest).cloned();
@@ -324,7 +324,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
         return Ok(StreamingStatement::CreateStream(Box::new(create)));
     }
     let if_not_exists = words.phrase(&["if", "not", "exists"]);
-    let name = words.folded()?;
+    let name = words.relation()?;
     let rest = &tokens[tokens.len() - words.0.len()..];
     match object {
         StreamObject::Sink => create_sink(name, if_not_exists, rest),
@@ -552,7 +552,7 @@ fn error_clause(words: &mut Words<'_>) -> Result<(ErrorClause, Option<String>)> 
     } else {
         return Err(Error::unsupported("ON ERROR other than STOP, ABORT and SKIP ROW"));
     };
-    let into = if words.word("into") { Some(words.folded()?) } else { None };
+    let into = if words.word("into") { Some(words.relation()?) } else { None };
     Ok((clause, into))
 }
 
@@ -561,7 +561,7 @@ fn create_sink(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> R
     let mut words = Words(&all);
     let (mut from, mut steps) = (None, Vec::new());
     if words.word("from") {
-        from = Some(words.folded()?);
+        from = Some(words.relation()?);
     } else {
         words.expect("as")?;
         let query = &tokens[tokens.len() - words.0.len()..];

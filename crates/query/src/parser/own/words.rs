@@ -1,9 +1,10 @@
 //! Parser over the words of a statement that DataFusion's parser does not know.
 
 use crate::error::{Error, Result};
-use crate::parser::names::identifier;
+use crate::parser::names::{identifier, table_name};
 use crate::parser::text::tokens::is_word;
-use datafusion::sql::sqlparser::ast::Ident;
+use crate::schema_names::SCHEMA;
+use datafusion::sql::sqlparser::ast::{Ident, ObjectName};
 use datafusion::sql::sqlparser::tokenizer::Token;
 
 /// Remaining tokens of a statement, without blanks and the semicolon.
@@ -88,6 +89,16 @@ impl Words<'_> {
     /// Takes an unqualified name, as the catalog has it.
     pub(crate) fn folded(&mut self) -> Result<String> {
         Ok(identifier(&self.ident()?))
+    }
+
+    /// Takes the name of a relation, source, stream or topology, possibly behind its schema, as the catalog has it.
+    pub(crate) fn relation(&mut self) -> Result<String> {
+        let name = ObjectName::from(self.name()?);
+        table_name(&name).map_err(|_| {
+            let message =
+                format!("{name}: tables, sources, streams and topologies are in schema {SCHEMA} alone");
+            Error::coded("3F000", message)
+        })
     }
 
     /// Takes a string.

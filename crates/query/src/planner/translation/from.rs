@@ -2,7 +2,7 @@
 
 use super::rows::{self, FIELD_COLUMNS, ROWS, column_of_fields, is_of_fields};
 use super::types::system_name;
-use crate::parser::names::identifier;
+use crate::parser::names::{identifier, relation_in};
 use crate::parser::own::subscription::SUBSCRIBE;
 use crate::parser::statement::query_of;
 use crate::schema_names::{
@@ -172,7 +172,7 @@ fn name_series(alias: &mut Option<TableAlias>, function: &str) {
 fn changed_relation(function: &str, arguments: &[FunctionArg]) -> Option<(&'static str, String)> {
     let [FunctionArg::Unnamed(FunctionArgExpr::Expr(argument))] = arguments else { return None };
     match (function, argument) {
-        ("changes", Expr::Identifier(table)) => Some((CHANGES_SCHEMA, identifier(table))),
+        ("changes", table) => Some((CHANGES_SCHEMA, relation_in(table)?)),
         (SUBSCRIBE, Expr::Value(value)) => match &value.value {
             Literal::SingleQuotedString(text) => Some((SUBSCRIPTIONS_SCHEMA, text.clone())),
             _ => None,
