@@ -159,3 +159,39 @@ fn names_may_have_their_schema() {
         check_refused(&mut session, statement, "3F000", &["are in schema public alone"]);
     }
 }
+
+#[test]
+fn refusals_name_the_option_or_clause_and_the_reason() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    prepare(&mut session);
+    let steps = "AS (INSERT INTO target SELECT n FROM other)";
+    for (statement, state, words) in [
+        (
+            "CREATE SOURCE s (n INT) WITH (connector = 'generator', rows = -1)".to_owned(),
+            "22023",
+            "invalid value for option \"rows\": \"-1\"",
+        ),
+        (
+            "CREATE TOPOLOGY t AS (INSERT INTO target SELECT count(*) FROM TUMBLE(reading, at, INTERVAL '1 month') GROUP BY window_start)"
+                .to_owned(),
+            "22023",
+            "invalid value for TUMBLE: \"1 month\": months differ in length",
+        ),
+        (
+            format!("CREATE TOPOLOGY t COMMIT EVERY INTERVAL '0 seconds' {steps}"),
+            "22023",
+            "COMMIT EVERY INTERVAL '0 seconds': it must be longer than 0",
+        ),
+        (format!("CREATE TOPOLOGY t COMMIT EVERY INTERVAL 'soon' {steps}"), "22023", "invalid value for COMMIT EVERY: \"soon\""),
+        (
+            "CREATE MATERIALIZED VIEW v AS WITH RECURSIVE r(n) AS (SELECT n FROM target UNION ALL SELECT n + 1 FROM r WHERE n < 3)
+                SELECT * FROM r"
+                .to_owned(),
+            "0A000",
+            "WITH RECURSIVE r in a materialized view",
+        ),
+    ] {
+        check_refused(&mut session, &statement, state, &[words]);
+    }
+}

@@ -192,6 +192,12 @@ pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(Planne
 fn check(plan: &LogicalPlan) -> Result<()> {
     let mut refused = None;
     plan.apply_with_subqueries(|node| {
+        if let LogicalPlan::RecursiveQuery(query) = node {
+            let name = &query.name;
+            refused.get_or_insert_with(|| {
+                format!("WITH RECURSIVE {name} in a materialized view: a change may add and remove rows at any depth")
+            });
+        }
         if let LogicalPlan::TableScan(scan) = node {
             let is_table = source_as_provider(&scan.source)?.downcast_ref::<EntresolTable>().is_some();
             if !is_table {

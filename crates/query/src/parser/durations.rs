@@ -8,20 +8,26 @@ use std::time::Duration;
 const DAY_SECONDS: i64 = 86_400;
 
 pub(crate) fn invalid(name: &str, text: &str) -> Error {
-    Error::coded("22023", format!("invalid value for option \"{name}\": \"{text}\""))
+    Error::coded("22023", format!("invalid value for {}: \"{text}\"", shown(name)))
+}
+
+/// Name of an option, which has lower case, or of a clause, in messages.
+fn shown(name: &str) -> String {
+    if name.chars().any(char::is_lowercase) { format!("option \"{name}\"") } else { name.to_owned() }
 }
 
 /// Length of an interval of days and less.
 pub(crate) fn interval(name: &str, text: &str) -> Result<Duration> {
     let parsed = parse_interval_month_day_nano(text).map_err(|_| invalid(name, text))?;
+    if parsed.months != 0 {
+        let message = format!("{}: months differ in length, days and hours do not", invalid(name, text));
+        return Err(Error::coded("22023", message));
+    }
     let nanos = i64::from(parsed.days)
         .checked_mul(DAY_SECONDS * 1_000_000_000)
         .and_then(|nanos| nanos.checked_add(parsed.nanoseconds))
         .and_then(|nanos| u64::try_from(nanos).ok());
-    match nanos {
-        Some(nanos) if parsed.months == 0 => Ok(Duration::from_nanos(nanos)),
-        _ => Err(invalid(name, text)),
-    }
+    nanos.map(Duration::from_nanos).ok_or_else(|| invalid(name, text))
 }
 
 /// Text of an interval: a literal, as it was written or with its unit.

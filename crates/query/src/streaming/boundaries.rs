@@ -84,6 +84,19 @@ impl Boundaries {
         Ok(found)
     }
 
+    /// Refuses an interval without length, which an earlier release stored.
+    pub(crate) fn check_new(clauses: &[CommitBoundary]) -> Result<()> {
+        for clause in clauses {
+            if let CommitBoundary::Interval(length) = clause
+                && interval("COMMIT EVERY", length)?.is_zero()
+            {
+                let message = format!("COMMIT EVERY INTERVAL '{length}': it must be longer than 0");
+                return Err(Error::coded("22023", message));
+            }
+        }
+        Ok(())
+    }
+
     /// Refuses COMMIT WITH SOURCE if a source marks no transactions, or others mark them elsewhere, unless one leads; and any other
     /// boundary of a source that marks some, whose positions are behind its marks.
     pub(crate) fn check_sources(&self, planned: &PlannedTopology, leader: Option<&str>) -> Result<()> {

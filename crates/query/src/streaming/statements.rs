@@ -15,6 +15,7 @@ use crate::session::core::SessionCore;
 use crate::session::owners::OwnedObject;
 use crate::session::result::StatementResult;
 use crate::session::topologies::Topologies;
+use crate::streaming::boundaries::Boundaries;
 use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::definers::check_outside;
 use crate::streaming::made_tables::check_rejects;
@@ -113,6 +114,7 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
 }
 
 async fn create_topology(session: &SessionCore, create: &CreateTopology) -> Result<()> {
+    Boundaries::check_new(&create.boundaries)?;
     if let Some(sink) = &create.sink
         && let Some(connector) = SinkDefinition::new(&create.name, sink)?.outside()
     {

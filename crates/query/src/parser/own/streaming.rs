@@ -685,6 +685,13 @@ pub(crate) fn options_of(tokens: &[TokenWithSpan]) -> Result<Vec<StreamOption>> 
             Token::Number(number, _) => number.clone(),
             other => other.to_string(),
         };
+        if let [sign, digits] = &option[at + 1..]
+            && sign.token == Token::Minus
+            && matches!(digits.token, Token::Number(..))
+        {
+            add_option(&mut options, name, format!("-{value}"))?;
+            continue;
+        }
         if at + 2 != option.len() {
             return Err(Error::Syntax(format!("syntax error: option {name} has more than one value")));
         }
