@@ -230,7 +230,7 @@ fn what_takes_no_corrections_is_refused_by_name() {
         (format!("INSERT INTO readings SELECT * FROM reading {update}"), "without GROUP BY of windows"),
         (
             format!("INSERT INTO seen {query} {upsert} LATE ROWS UPDATE FOR INTERVAL '0 seconds'"),
-            "\"LATE ROWS UPDATE FOR\": \"0 seconds\"",
+            "LATE ROWS UPDATE FOR: \"0 seconds\"",
         ),
         (
             format!("INSERT INTO seen {query} {upsert} LATE ROWS UPDATE"),

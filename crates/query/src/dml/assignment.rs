@@ -18,7 +18,7 @@
 //!   value.
 //! - Memory: the values of one batch.
 
-use crate::error::{Error, Result, unreadable_number, unreadable_time};
+use crate::error::{Error, Result, unreadable_numeral, unreadable_time};
 use crate::postgres::intervals;
 use crate::postgres::time_zones::{self, Zone};
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -278,9 +278,9 @@ impl AssignmentTarget<'_> {
         Ok(())
     }
 
-    fn value_of_text(&self, text: &str, zone: &Zone) -> Result<Value> {
+    fn value_of_text(&self, string: &str, zone: &Zone) -> Result<Value> {
         use entresol_tables::Error::{DigitsLost, InvalidJson, TooLong};
-        zone.value(self.column, text).map_err(|error| match error {
+        zone.value(self.column, string).map_err(|error| match error {
             TooLong { column, expected, .. } => {
                 TooLong { table: self.table.to_owned(), column, expected }.into()
             }
@@ -288,7 +288,7 @@ impl AssignmentTarget<'_> {
                 DigitsLost { table: self.table.to_owned(), column, value, scale }.into()
             }
             invalid @ InvalidJson { .. } => invalid.into(),
-            _ => self.misfit_as(unreadable(text, self.column.data_type), format!("'{text}'")),
+            _ => self.misfit_as(unreadable(string, self.column.data_type), format!("'{string}'")),
         })
     }
 
@@ -317,17 +317,17 @@ impl AssignmentTarget<'_> {
 }
 
 /// SQLSTATE of a string that is no value of a type.
-fn unreadable(text: &str, of: DataType) -> &'static str {
+fn unreadable(string: &str, of: DataType) -> &'static str {
     match of {
         DataType::Date | DataType::Timestamp | DataType::TimestampTz | DataType::Interval => {
-            unreadable_time(text)
+            unreadable_time(string)
         }
         DataType::SmallInt
         | DataType::Int
         | DataType::BigInt
         | DataType::Real
         | DataType::Double
-        | DataType::Decimal { .. } => unreadable_number(text),
+        | DataType::Decimal { .. } => unreadable_numeral(string),
         DataType::Boolean | DataType::Varchar => "22P02",
     }
 }

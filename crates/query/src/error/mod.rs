@@ -15,4 +15,4 @@ pub(crate) use self::of_operators::{as_stream_error, operator_sqlstate, topology
 pub use self::sqlstates::{tables_sqlstate, transactions_sqlstate};
 pub(crate) use self::variants::external;
 pub use self::variants::{Error, Result};
-pub(crate) use self::wording::{not_finite, unreadable_number, unreadable_time, unsupported};
+pub(crate) use self::wording::{not_finite, unreadable_numeral, unreadable_time, unsupported};

@@ -64,39 +64,39 @@ pub(super) fn reworded(message: String) -> Wording {
 fn failed_cast(message: &str) -> Option<Wording> {
     let value =
         ["Cannot cast string '", "Cannot cast value '"].iter().find_map(|of| message.strip_prefix(of));
-    let (text, of) = value?.rsplit_once("' to value of ")?;
+    let (string, of) = value?.rsplit_once("' to value of ")?;
     let name = of.strip_suffix(" type")?;
     let name = TYPES.iter().find(|(arrow, _)| name.starts_with(arrow)).map_or(name, |(_, postgres)| postgres);
     if name == "numeric"
-        && let Some(message) = not_finite(text)
+        && let Some(message) = not_finite(string)
     {
         return Some(Wording { message, sqlstate: Some("0A000"), hint: None });
     }
     let sqlstate = match name {
-        "date" | "time" | "timestamp" | "interval" => unreadable_time(text),
+        "date" | "time" | "timestamp" | "interval" => unreadable_time(string),
         "boolean" => "22P02",
-        _ => unreadable_number(text),
+        _ => unreadable_numeral(string),
     };
     let message = match sqlstate {
-        "22003" => format!("value \"{text}\" is out of range for type {name}"),
-        "22008" => format!("date/time field value out of range: \"{text}\""),
-        _ => format!("invalid input syntax for type {name}: \"{text}\""),
+        "22003" => format!("value \"{string}\" is out of range for type {name}"),
+        "22008" => format!("date/time field value out of range: \"{string}\""),
+        _ => format!("invalid input syntax for type {name}: \"{string}\""),
     };
     Some(Wording { message, sqlstate: Some(sqlstate), hint: None })
 }
 
-/// SQLSTATE of a string that is no value of a numeric type: of a number that is out of range, or of other strings.
-pub(crate) fn unreadable_number(text: &str) -> &'static str {
-    let unsigned = text.trim().trim_start_matches(['+', '-']);
-    let is_number = unsigned.starts_with(|first: char| first.is_ascii_digit())
+/// SQLSTATE of a string that is no value of a numeric type: of digits out of its range, or of other strings.
+pub(crate) fn unreadable_numeral(string: &str) -> &'static str {
+    let unsigned = string.trim().trim_start_matches(['+', '-']);
+    let is_numeral = unsigned.starts_with(|first: char| first.is_ascii_digit())
         && unsigned.bytes().all(|byte| byte.is_ascii_digit());
-    if is_number { "22003" } else { "22P02" }
+    if is_numeral { "22003" } else { "22P02" }
 }
 
 /// SQLSTATE of a string that is no value of a type of time: of a day or a time of day that there is not, or of other
 /// strings.
-pub(crate) fn unreadable_time(text: &str) -> &'static str {
-    let first = text.trim().split([' ', 'T', '.', '+']).next().unwrap_or_default();
+pub(crate) fn unreadable_time(string: &str) -> &'static str {
+    let first = string.trim().split([' ', 'T', '.', '+']).next().unwrap_or_default();
     let is_field = |part: &str| !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_digit());
     let has_fields = |separator: char| first.split(separator).all(is_field);
     let of_day = first.matches('-').count() == 2 && has_fields('-');

@@ -5,19 +5,19 @@ use crate::parser::visit::visit_expressions_mut;
 use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, UnaryOperator, Value, VisitMut};
 use std::ops::ControlFlow;
 
-/// Gives the operands of AND and OR that `IS DISTINCT FROM` took back to them.
+/// Returns to AND and OR the operands that `IS DISTINCT FROM` took.
 ///
 /// Parenthesised expressions are nodes of their own: an AND or OR directly below one of these operators was taken.
 pub(crate) fn reassociate(tree: &mut impl VisitMut) {
     let visited = visit_expressions_mut(tree, |expr| {
-        give_back(expr);
+        lift(expr);
         ControlFlow::<()>::Continue(())
     });
     debug_assert!(visited.is_continue());
 }
 
 /// Lifts an AND or OR out of the operand that it was parsed into; those of inner expressions are lifted already.
-fn give_back(expr: &mut Expr) {
+fn lift(expr: &mut Expr) {
     let taken = match expr {
         Expr::IsDistinctFrom(_, right) | Expr::IsNotDistinctFrom(_, right) => right,
         Expr::UnaryOp { op: UnaryOperator::Not, expr } => expr,
@@ -89,7 +89,7 @@ mod tests {
         }
     }
 
-    /// Conjuncts and disjuncts of a condition, as a text in which AND and OR of many have one level.
+    /// Conjuncts and disjuncts of a condition, printed so that AND and OR of many have one level.
     fn plain(condition: &str) -> String {
         use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr, Statement};
         fn parts<'e>(expr: &'e Expr, of: &BinaryOperator, found: &mut Vec<&'e Expr>) {
@@ -102,23 +102,23 @@ mod tests {
                 other => found.push(other),
             }
         }
-        fn text(expr: &Expr) -> String {
+        fn printed(expr: &Expr) -> String {
             match expr {
-                Expr::Nested(inner) => text(inner),
-                Expr::UnaryOp { op, expr } => format!("{op}[{}]", text(expr)),
-                Expr::IsDistinctFrom(a, b) => format!("distinct[{}, {}]", text(a), text(b)),
-                Expr::IsNotDistinctFrom(a, b) => format!("alike[{}, {}]", text(a), text(b)),
+                Expr::Nested(inner) => printed(inner),
+                Expr::UnaryOp { op, expr } => format!("{op}[{}]", printed(expr)),
+                Expr::IsDistinctFrom(a, b) => format!("distinct[{}, {}]", printed(a), printed(b)),
+                Expr::IsNotDistinctFrom(a, b) => format!("alike[{}, {}]", printed(a), printed(b)),
                 Expr::BinaryOp { op: op @ (BinaryOperator::And | BinaryOperator::Or), .. } => {
                     let mut found = Vec::new();
                     parts(expr, op, &mut found);
-                    let texts: Vec<String> = found.into_iter().map(text).collect();
-                    format!("{op}[{}]", texts.join(", "))
+                    let operands: Vec<String> = found.into_iter().map(printed).collect();
+                    format!("{op}[{}]", operands.join(", "))
                 }
                 other => other.to_string(),
             }
         }
         let statement = query_of(&format!("SELECT 1 WHERE {condition}")).unwrap();
         let Some(Statement::Query(query)) = crate::parser::statement::inner(&statement) else { panic!() };
-        text(query.body.as_select().and_then(|select| select.selection.as_ref()).unwrap())
+        printed(query.body.as_select().and_then(|select| select.selection.as_ref()).unwrap())
     }
 }

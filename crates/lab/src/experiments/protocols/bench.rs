@@ -154,9 +154,9 @@ impl Bench {
     fn load(&self) -> Result<(), Error> {
         for from in (0..self.tuples).step_by(LOAD_TUPLES as usize) {
             let load = self.context.begin()?;
-            for number in from..(from + LOAD_TUPLES).min(self.tuples) {
+            for tuple in from..(from + LOAD_TUPLES).min(self.tuples) {
                 for state in &self.states {
-                    load.write(state, &key(number), Some(&value(0)))?;
+                    load.write(state, &key(tuple), Some(&value(0)))?;
                 }
             }
             load.commit(Durability::None)?;

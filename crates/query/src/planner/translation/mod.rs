@@ -210,7 +210,7 @@ impl VisitorMut for SpellingVisitor {
         self.depth += 1;
         limit_fetch(query);
         if let SetExpr::Values(values) = query.body.as_mut() {
-            values::type_texts(values);
+            values::type_strings(values);
         }
         query.with.iter_mut().for_each(recursive::number_first_terms);
         order_items(query);

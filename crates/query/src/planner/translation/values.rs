@@ -8,7 +8,7 @@ use datafusion::sql::sqlparser::ast::{
 };
 
 /// Types the string literals of columns in which another row has a typed literal or a cast.
-pub(super) fn type_texts(values: &mut Values) {
+pub(super) fn type_strings(values: &mut Values) {
     let width = values.rows.first().map_or(0, |row| row.len());
     for at in 0..width {
         let cells = || values.rows.iter().filter_map(|row| row.get(at));
@@ -32,17 +32,17 @@ pub(super) fn type_series(arguments: &mut [&mut Expr]) {
         }
     }
     if let [_, _, step] = arguments
-        && matches!(text_of(step), Some(text) if text.trim().parse::<f64>().is_err())
+        && matches!(string_of(step), Some(string) if string.trim().parse::<f64>().is_err())
     {
         let of = SqlType::Interval { fields: None, precision: None };
         **step = cast_to(std::mem::replace(*step, null()), of);
     }
 }
 
-fn text_of(expr: &Expr) -> Option<&str> {
+fn string_of(expr: &Expr) -> Option<&str> {
     match expr {
         Expr::Value(value) => match &value.value {
-            Literal::SingleQuotedString(text) => Some(text),
+            Literal::SingleQuotedString(string) => Some(string),
             _ => None,
         },
         _ => None,
@@ -50,7 +50,7 @@ fn text_of(expr: &Expr) -> Option<&str> {
 }
 
 fn is_string(expr: &Expr) -> bool {
-    text_of(expr).is_some()
+    string_of(expr).is_some()
 }
 
 /// Type that an expression states: other than of strings, whose literals need none.
