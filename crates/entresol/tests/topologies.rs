@@ -134,6 +134,9 @@ fn rows(session: &mut Session, sql: &str) -> Vec<Vec<String>> {
     rows
 }
 
+/// Wait for what a topology does, on a busy machine too.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 /// Waits until a query returns this value.
 fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
     let begin = Instant::now();
@@ -142,7 +145,7 @@ fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
         if found.first().is_some_and(|row| row[0] == wanted) {
             return;
         }
-        if begin.elapsed() > Duration::from_secs(20) {
+        if begin.elapsed() > PATIENCE {
             let topologies = rows(session, "SELECT name, state, error FROM entresol.topologies");
             panic!("{sql}: {found:?}, wanted {wanted}; {topologies:?}");
         }

@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use tokio_postgres::{Client, NoTls};
 
 /// Nothing here takes longer, or it hangs.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Served {
     pub(crate) address: SocketAddr,
