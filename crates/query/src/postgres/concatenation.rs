@@ -1,11 +1,13 @@
 //! `a || b` of strings as a function, `textcat`: the planner bounds it as all others whose results may be large
 //! (`planner/bounded_functions.rs`). DataFusion's operator makes strings of any length, and fails where those of a batch
 //! exceed 2 GiB.
+//!
+//! `a || b || c` is one call: calls within calls, whose names repeat those within, took the cube of their length to plan.
 
-use datafusion::arrow::array::{ArrayRef, AsArray};
-use datafusion::arrow::compute::kernels::concat_elements::concat_elements_utf8;
+use datafusion::arrow::array::{ArrayRef, AsArray, StringArray};
+use datafusion::arrow::compute::kernels::concat_elements::concat_elements_utf8_many;
 use datafusion::arrow::datatypes::DataType;
-use datafusion::common::{DFSchema, Result as DFResult, ScalarValue, exec_err};
+use datafusion::common::{DFSchema, Result as DFResult, ScalarValue};
 use datafusion::logical_expr::{
     BinaryExpr, ColumnarValue, Expr, ExprSchemable, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl,
     Signature, Volatility,
@@ -14,16 +16,23 @@ use std::sync::Arc;
 
 /// Function of this module, without a bound.
 pub(crate) fn function() -> ScalarUDF {
-    ScalarUDF::from(Concatenation { signature: Signature::any(2, Volatility::Immutable) })
+    ScalarUDF::from(Concatenation { signature: Signature::variadic_any(Volatility::Immutable) })
 }
 
 /// Call of the function in the place of DataFusion's operator; `None` for others, and other types.
 pub(crate) fn called(function: &Arc<ScalarUDF>, expr: &BinaryExpr, schema: &DFSchema) -> Option<Expr> {
     let is_text = |expr: &Expr| expr.get_type(schema).is_ok_and(|of| of == DataType::Utf8);
-    if expr.op != Operator::StringConcat || !is_text(&expr.left) || !is_text(&expr.right) {
+    let of_call = |expr: &Expr| match expr {
+        Expr::ScalarFunction(call) if call.func.name() == function.name() => Some(call.args.clone()),
+        _ => None,
+    };
+    let operands = |expr: &Expr| of_call(expr).or_else(|| is_text(expr).then(|| vec![expr.clone()]));
+    if expr.op != Operator::StringConcat {
         return None;
     }
-    Some(function.call(vec![(*expr.left).clone(), (*expr.right).clone()]))
+    let mut all = operands(&expr.left)?;
+    all.extend(operands(&expr.right)?);
+    Some(function.call(all))
 }
 
 #[derive(Debug, PartialEq, Eq, Hash)]
@@ -49,14 +58,19 @@ impl ScalarUDFImpl for Concatenation {
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
-        let [left, right] = arguments.args.as_slice() else { return exec_err!("|| expects two operands") };
-        if let (ColumnarValue::Scalar(left), ColumnarValue::Scalar(right)) = (left, right) {
-            let joined = left.try_as_str().flatten().zip(right.try_as_str().flatten());
-            let joined = joined.map(|(left, right)| format!("{left}{right}"));
+        let scalars = arguments.args.iter().map(|operand| match operand {
+            ColumnarValue::Scalar(scalar) => Some(scalar),
+            ColumnarValue::Array(_) => None,
+        });
+        if let Some(scalars) = scalars.collect::<Option<Vec<_>>>() {
+            let strings = scalars.into_iter().map(|scalar| scalar.try_as_str().flatten());
+            let joined = strings.collect::<Option<Vec<_>>>().map(|strings| strings.concat());
             return Ok(ColumnarValue::Scalar(ScalarValue::Utf8(joined)));
         }
-        let (left, right) = (left.to_array(arguments.number_rows)?, right.to_array(arguments.number_rows)?);
-        let joined = concat_elements_utf8(left.as_string::<i32>(), right.as_string::<i32>())?;
+        let arrays = arguments.args.iter().map(|operand| operand.to_array(arguments.number_rows));
+        let arrays = arrays.collect::<DFResult<Vec<ArrayRef>>>()?;
+        let strings: Vec<&StringArray> = arrays.iter().map(|array| array.as_string::<i32>()).collect();
+        let joined = concat_elements_utf8_many(&strings)?;
         Ok(ColumnarValue::Array(Arc::new(joined) as ArrayRef))
     }
 }
