@@ -287,10 +287,15 @@ impl Catalog {
     fn collect_ended(&self, of: &UnpublishedObject, round: &mut Round<'_>) -> Result<bool> {
         // A transaction that begins behind the end of another one sees what that has committed.
         let tx = self.begin()?;
-        if !of.state.is_dropped() && is_named(&tx, of)? {
+        let state = of.state.upgrade();
+        let is_dropped = || state.as_ref().is_none_or(|state| state.is_dropped());
+        if let Some(state) = &state
+            && !is_dropped()
+            && is_named(&tx, state, of)?
+        {
             return Ok(true);
         }
-        if of.state.is_dropped() {
+        if is_dropped() {
             let mut dropped = round.stores.dropped.lock();
             if !dropped.iter().any(|known| known.objects.contains(&of.object)) {
                 let objects = vec![of.object.clone()];
@@ -468,13 +473,13 @@ impl Catalog {
 }
 
 /// Tells whether the row group of an object, or the entry of its removal, names it.
-fn is_named(tx: &Transaction, of: &UnpublishedObject) -> Result<bool> {
-    let summary = tx.read(&of.state, &EntryKind::Summary.key(of.group), GroupSummary::from_bytes)?;
+fn is_named(tx: &Transaction, state: &Arc<State>, of: &UnpublishedObject) -> Result<bool> {
+    let summary = tx.read(state, &EntryKind::Summary.key(of.group), GroupSummary::from_bytes)?;
     let object = summary.flatten().and_then(|summary| summary.object);
     if object.is_some_and(|object| object.name == of.object.name) {
         return Ok(true);
     }
-    let removed = tx.read(&of.state, &EntryKind::Removed.key(of.group), RemovedObject::from_bytes)?;
+    let removed = tx.read(state, &EntryKind::Removed.key(of.group), RemovedObject::from_bytes)?;
     Ok(removed.flatten().is_some_and(|removed| removed == of.object))
 }
 
@@ -526,24 +531,38 @@ impl Table {
 mod tests {
     #![allow(clippy::unwrap_used)]
 
-    use crate::Catalog;
+    use crate::{
+        BatchBuilder, Catalog, Column, DataType, Schema, TableDefinition, TableLayout, TableOptions, Value,
+    };
     use entresol_memory::{Pool, PoolOptions};
     use entresol_transactions::StateContext;
     use std::sync::Arc;
 
     /// The thread that tunes the cache of pages has it for as long as a step takes, and the database may end meanwhile.
     #[test]
-    fn pages_in_a_cache_do_not_hold_the_directory() {
+    fn a_cache_of_pages_does_not_hold_the_directory() {
         let dir = tempfile::tempdir().unwrap();
+        let (database, objects) = (dir.path().join("database"), dir.path().join("objects"));
+        std::fs::create_dir(&objects).unwrap();
         let open = || {
-            let pool = Pool::open_or_create(dir.path(), &PoolOptions::default())?;
+            let pool = Pool::open_or_create(&database, &PoolOptions::default())?;
             Ok::<_, entresol_memory::Error>(
                 Catalog::open_or_create(StateContext::open_or_create(pool).unwrap()).unwrap(),
             )
         };
         let catalog = open().unwrap();
+        let columns = vec![Column::new("id", DataType::BigInt)];
+        let mut batch = BatchBuilder::new(&columns, 0);
+        (0..20_000).for_each(|id| batch.push(&[Value::BigInt(id)]).unwrap());
+        let mut definition = TableDefinition::plain(Schema::new(columns, &[] as &[&str]).unwrap());
+        definition.layout = TableLayout::Columns;
+        definition.object_store = Some(format!("file://{}", objects.display()));
+        let table = catalog.create_table_as("facts", definition, TableOptions::default()).unwrap();
+        let tx = catalog.begin().unwrap();
+        table.append(&tx, &batch.finish()).unwrap();
+        assert!(!catalog.pages.objects().unpublished.lock().is_empty(), "the transaction is open");
         let cache = Arc::clone(&catalog.pages);
-        drop(catalog);
+        drop((tx, table, catalog));
         assert!(open().is_ok());
         drop(cache);
     }

@@ -99,8 +99,9 @@ impl RemovedObject {
 pub(crate) struct UnpublishedObject {
     /// Dead once the transaction has ended, one way or the other.
     pub(crate) writer: Weak<dyn Send + Sync>,
-    /// State of the row groups, and the number of the row group.
-    pub(crate) state: Arc<State>,
+    /// State of the row groups, which is gone if it was dropped, and the number of the row group. Weak, as the catalog of
+    /// [`ObjectStores`] is.
+    pub(crate) state: Weak<State>,
     pub(crate) group: u32,
     pub(crate) object: RemovedObject,
 }
@@ -271,7 +272,7 @@ impl ObjectStores {
             // Before the object: whatever ends the write from here on, it is known.
             self.unpublished.lock().push(UnpublishedObject {
                 writer: Arc::downgrade(&writer),
-                state: Arc::clone(state),
+                state: Arc::downgrade(state),
                 group,
                 object: RemovedObject { store: store.to_owned(), name },
             });
