@@ -1,7 +1,7 @@
 //! Arithmetic of DOUBLEs and REALs, and their values from strings, with the errors of PostgreSQL.
 //!
 //! Infinity is a value that a statement may write, and reckon with. A result that is infinite or 0 only because it does
-//! not fit is an error (22003), and so is a division by 0 (22012).
+//! not fit is an error (22003), that of a cast too, and so is a division by 0 (22012).
 
 use crate::error::{Error, external};
 use datafusion::arrow::array::{
@@ -11,7 +11,7 @@ use datafusion::arrow::compute::kernels::numeric::{add, div, mul, sub};
 use datafusion::arrow::datatypes::{DataType, Float32Type, Float64Type};
 use datafusion::common::{Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::{
-    ColumnarValue, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
+    ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
 use std::sync::Arc;
 
@@ -151,6 +151,56 @@ impl ScalarUDFImpl for Input {
         Ok(match text {
             ColumnarValue::Scalar(_) => ColumnarValue::Scalar(ScalarValue::try_from_array(&values, 0)?),
             ColumnarValue::Array(_) => ColumnarValue::Array(values),
+        })
+    }
+}
+
+/// Expression that takes the place of a cast of a DOUBLE to REAL.
+pub(crate) fn narrowed(double: Expr) -> Expr {
+    let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
+    ScalarUDF::from(Narrowed { signature }).call(vec![double])
+}
+
+/// `float4` of a DOUBLE.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct Narrowed {
+    signature: Signature,
+}
+
+/// REAL nearest to a DOUBLE.
+fn narrowed_value(double: f64) -> Result<f32, Error> {
+    let real = double as f32;
+    let reason = match real {
+        _ if real.is_infinite() && double.is_finite() => "overflow",
+        0.0 if double != 0.0 => "underflow",
+        _ => return Ok(real),
+    };
+    Err(Error::coded("22003", format!("value out of range: {reason}: {double:e} is not a real")))
+}
+
+impl ScalarUDFImpl for Narrowed {
+    fn name(&self) -> &str {
+        "float4"
+    }
+
+    fn signature(&self) -> &Signature {
+        &self.signature
+    }
+
+    fn return_type(&self, _arguments: &[DataType]) -> DFResult<DataType> {
+        Ok(DataType::Float32)
+    }
+
+    fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
+        let [double] = arguments.args.as_slice() else {
+            return exec_err!("{} expects a DOUBLE", self.name());
+        };
+        let doubles = double.to_array(1)?;
+        let reals = doubles.as_primitive::<Float64Type>().try_unary::<_, Float32Type, Error>(narrowed_value);
+        let reals = reals.map_err(external)?;
+        Ok(match double {
+            ColumnarValue::Scalar(_) => ColumnarValue::Scalar(ScalarValue::try_from_array(&reals, 0)?),
+            ColumnarValue::Array(_) => ColumnarValue::Array(Arc::new(reals)),
         })
     }
 }

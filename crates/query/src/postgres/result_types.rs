@@ -15,6 +15,7 @@
 //! | CASE, COALESCE, UNION and VALUES of several numeric types | the type of all; REAL or DOUBLE beside exact numbers |
 
 use crate::postgres::bytes::octet_length;
+use crate::postgres::floats::narrowed;
 use crate::postgres::numbers::CHOICES;
 use crate::postgres::numeric_functions::{from_float, rounded};
 use crate::postgres::regular_expressions::over_lines;
@@ -168,12 +169,20 @@ pub(crate) fn operation(left: Box<Expr>, op: Operator, right: Box<Expr>, schema:
     operation(left, right)
 }
 
-/// Cast of a DOUBLE or REAL to NUMERIC; `None` for other casts.
-pub(crate) fn numeric_of_float(of: &Cast, schema: &DFSchema) -> Option<Expr> {
-    let DataType::Decimal128(precision, scale) = *of.field.data_type() else { return None };
-    let is_float =
-        of.expr.get_type(schema).is_ok_and(|of| matches!(of, DataType::Float32 | DataType::Float64));
-    (is_float && scale >= 0).then(|| from_float((*of.expr).clone(), precision, scale))
+/// Cast of a DOUBLE or REAL to NUMERIC, or of a DOUBLE to REAL; `None` for other casts.
+pub(crate) fn cast_of_float(of: &Cast, schema: &DFSchema) -> Option<Expr> {
+    let to = of.field.data_type();
+    if !matches!(to, DataType::Float32 | DataType::Decimal128(..)) {
+        return None;
+    }
+    let from = of.expr.get_type(schema).ok()?;
+    match *to {
+        DataType::Float32 if from == DataType::Float64 => Some(narrowed((*of.expr).clone())),
+        DataType::Decimal128(precision, scale) if from.is_floating() && scale >= 0 => {
+            Some(from_float((*of.expr).clone(), precision, scale))
+        }
+        _ => None,
+    }
 }
 
 /// CASE whose values have one type.
