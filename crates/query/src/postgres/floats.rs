@@ -158,12 +158,12 @@ impl ScalarUDFImpl for Input {
 /// Expression that takes the place of a cast of a DOUBLE to REAL.
 pub(crate) fn narrowed(double: Expr) -> Expr {
     let signature = Signature::exact(vec![DataType::Float64], Volatility::Immutable);
-    ScalarUDF::from(Narrowed { signature }).call(vec![double])
+    ScalarUDF::from(RealCast { signature }).call(vec![double])
 }
 
 /// `float4` of a DOUBLE.
 #[derive(Debug, PartialEq, Eq, Hash)]
-struct Narrowed {
+struct RealCast {
     signature: Signature,
 }
 
@@ -178,7 +178,7 @@ fn narrowed_value(double: f64) -> Result<f32, Error> {
     Err(Error::coded("22003", format!("value out of range: {reason}: {double:e} is not a real")))
 }
 
-impl ScalarUDFImpl for Narrowed {
+impl ScalarUDFImpl for RealCast {
     fn name(&self) -> &str {
         "float4"
     }

@@ -188,7 +188,7 @@ fn retyped_node(expr: Expr, schema: &DFSchema, scopes: &[DFSchemaRef]) -> DFResu
             Expr::Cast(Cast { expr: Box::new(plain_text(*expr)), field })
         }
         Expr::Cast(of) => match result_types::cast_of_float(&of, schema) {
-            Some(number) => number,
+            Some(converted) => converted,
             None => Expr::Cast(of),
         },
         Expr::ScalarFunction(function) if function.func.name() == NUMERIC_OF => {
