@@ -13,6 +13,7 @@ use datafusion::common::{Result as DFResult, ScalarValue, exec_err};
 use datafusion::logical_expr::{
     ColumnarValue, Expr, Operator, ScalarFunctionArgs, ScalarUDF, ScalarUDFImpl, Signature, Volatility,
 };
+use entresol_tables::single;
 use std::sync::Arc;
 
 /// Result of an operation on two operands of the same type, DOUBLE or REAL.
@@ -169,12 +170,10 @@ struct RealCast {
 
 /// REAL nearest to a DOUBLE.
 fn narrowed_value(double: f64) -> Result<f32, Error> {
-    let real = double as f32;
-    let reason = match real {
-        _ if real.is_infinite() && double.is_finite() => "overflow",
-        0.0 if double != 0.0 => "underflow",
-        _ => return Ok(real),
-    };
+    if let Some(real) = single(double) {
+        return Ok(real as f32);
+    }
+    let reason = if double.abs() < 1.0 { "underflow" } else { "overflow" };
     Err(Error::coded("22003", format!("value out of range: {reason}: {double:e} is not a real")))
 }
 
