@@ -151,6 +151,11 @@ impl Clients {
         }
     }
 
+    /// Clients that are connected: those that were told that statements may come.
+    pub(crate) fn count(&self) -> u64 {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner).len() as u64
+    }
+
     /// Blocks that are open now.
     pub(crate) fn open_transactions(&self) -> u64 {
         u64::try_from(self.transactions.load(Ordering::Relaxed)).unwrap_or(0)

@@ -9,7 +9,7 @@ use entresol::memory::budget::{ConsumerUsage, MemoryUsage};
 use entresol::query::{StatementKind, StreamMetric};
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,6 @@ const BUCKETS_US: [u64; 14] = [
 /// Counters of a server since it was started.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
-    pub(crate) connections: AtomicI64,
     pub(crate) connections_total: AtomicU64,
     pub(crate) refused_total: AtomicU64,
     pub(crate) authentication_failures_total: AtomicU64,
@@ -54,23 +53,6 @@ pub(crate) struct Metrics {
 
 pub(crate) fn add(counter: &AtomicU64, count: u64) {
     counter.fetch_add(count, Ordering::Relaxed);
-}
-
-/// Counter that is raised by one while it lives.
-#[derive(Debug)]
-pub(crate) struct Gauge<'m>(pub(crate) &'m AtomicI64);
-
-impl<'m> Gauge<'m> {
-    pub(crate) fn new(of: &'m AtomicI64) -> Gauge<'m> {
-        of.fetch_add(1, Ordering::Relaxed);
-        Gauge(of)
-    }
-}
-
-impl Drop for Gauge<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl Metrics {
@@ -95,7 +77,7 @@ impl Metrics {
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let pool = db.stats().pool;
         let gauges = [
-            ("connections", "Open connections.", self.connections.load(Ordering::Relaxed).max(0) as u64),
+            ("connections", "Open connections.", clients.count()),
             ("open_transactions", "Open transaction blocks.", clients.open_transactions()),
             ("query_memory_bytes", "Memory used by queries.", db.query_memory_bytes() as u64),
             ("pool_bytes", "Size of the pool.", pool.pool_bytes),

@@ -1,7 +1,7 @@
 //! The server: accepts connections, limits their number, and ends them.
 
 use crate::clients::Clients;
-use crate::metrics::{Gauge, Metrics, add};
+use crate::metrics::{Metrics, add};
 use crate::options::{Limits, ServerOptions};
 use crate::security::scram::random;
 use crate::security::{roles, tls};
@@ -13,7 +13,6 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Handle, RuntimeFlavor};
@@ -164,7 +163,7 @@ impl Server {
     pub fn counts(&self) -> impl Fn() -> Counts + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || Counts {
-            connections: shared.metrics.connections.load(Ordering::Relaxed).max(0) as u64,
+            connections: shared.clients.count(),
             open_transactions: shared.clients.open_transactions(),
         }
     }
@@ -249,7 +248,6 @@ async fn connection(
     let started = tokio::time::timeout(shared.limits.startup, started).await;
     if let Ok(Some(started)) = started {
         add(&metrics.connections_total, 1);
-        let _connected = Gauge::new(&metrics.connections);
         session::serve(started, Arc::clone(&shared)).await;
     }
     drop((place, refusal));

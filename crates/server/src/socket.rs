@@ -153,8 +153,22 @@ impl Socket {
         if self.deferred { self.flush_guarded(guard).await } else { Ok(()) }
     }
 
-    /// Sends all messages.
+    /// Sends all messages. A client that has sent Terminate need not listen: what it sent is still done.
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
+        if let Err(error) = self.send_all().await {
+            if !self.has_terminated().await {
+                return Err(error);
+            }
+            self.out.bytes.clear();
+        }
+        self.deferred = false;
+        if self.out.bytes.capacity() > KEPT_BYTES {
+            self.out.bytes = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    async fn send_all(&mut self) -> Result<(), End> {
         while !self.out.bytes.is_empty() {
             let sent = self.io.write_buf(&mut self.out.bytes).await?;
             if sent == 0 {
@@ -162,12 +176,14 @@ impl Socket {
             }
             add(&self.shared.metrics.bytes_sent_total, sent as u64);
         }
-        self.io.flush().await?;
-        self.deferred = false;
-        if self.out.bytes.capacity() > KEPT_BYTES {
-            self.out.bytes = BytesMut::new();
-        }
-        Ok(())
+        Ok(self.io.flush().await?)
+    }
+
+    /// Whether Terminate is the last message of a client that does not listen any more. What arrived before
+    /// it closed its socket can still be read.
+    async fn has_terminated(&mut self) -> bool {
+        while self.input.len() < READ_AHEAD_BYTES_MAX && self.read_more().await.unwrap_or(false) {}
+        self.input.ends_with(TERMINATE)
     }
 
     /// Sends all messages, unless the statement is interrupted first: then the rest is still to be sent. A
@@ -227,8 +243,9 @@ impl Socket {
         while self.input.len() < READ_AHEAD_BYTES_MAX {
             match self.read_more().await {
                 Ok(true) => {}
-                // It has sent all that it wanted, Terminate included: that is still done.
-                Ok(false) if self.input.ends_with(TERMINATE) => break,
+                // It has sent all that it wanted, Terminate included: that is still done. The read fails
+                // if it closed its socket before it read all answers.
+                Ok(false) | Err(_) if self.input.ends_with(TERMINATE) => break,
                 Ok(false) | Err(_) => return,
             }
         }

@@ -134,14 +134,22 @@ async fn statements_sent_before_terminate_are_run() {
     let served = Served::start().await;
     let other = served.client().await;
     other.batch_execute("CREATE TABLE t (id INT PRIMARY KEY)").await.unwrap();
-    let mut raw = Raw::start(served.address).await;
-    let mut bytes = extended("INSERT INTO t SELECT value FROM generate_series(1, 20000)");
-    bytes.extend(message('S', b""));
-    bytes.extend(message('X', b""));
-    raw.send(&bytes).await;
-    drop(raw);
-    served.eventually("it has ended", |counts| counts.connections == 1).await;
-    assert_eq!(one(&other, "SELECT count(*) FROM t").await, "20000");
+    for leaving in ["at once", "before it reads what was answered", "without a word of TCP"] {
+        let mut raw = Raw::start(served.address).await;
+        let mut bytes = extended("INSERT INTO t SELECT value FROM generate_series(1, 20000)");
+        bytes.extend(message('S', b""));
+        bytes.extend(message('X', b""));
+        raw.send(&bytes).await;
+        match leaving {
+            "before it reads what was answered" => raw.answered().await,
+            "without a word of TCP" => raw.reset_when_closed(),
+            _ => {}
+        }
+        drop(raw);
+        served.eventually("it has ended", |counts| counts.connections == 1).await;
+        assert_eq!(one(&other, "SELECT count(*) FROM t").await, "20000", "a client that left {leaving}");
+        other.batch_execute("DELETE FROM t").await.unwrap();
+    }
     drop(other);
     served.stop().await;
 }

@@ -56,6 +56,16 @@ impl Raw {
         self.socket.write_all(bytes).await.unwrap();
     }
 
+    /// Waits until something has been answered, and leaves it where it is.
+    pub(crate) async fn answered(&self) {
+        self.socket.peek(&mut [0]).await.unwrap();
+    }
+
+    /// Lets the connection be reset when it is closed: the server is not told that the client leaves.
+    pub(crate) fn reset_when_closed(&self) {
+        socket2::SockRef::from(&self.socket).set_linger(Some(std::time::Duration::ZERO)).unwrap();
+    }
+
     /// The next message; `None` at the end.
     pub(crate) async fn next(&mut self) -> Option<Message> {
         let read = async {
