@@ -70,6 +70,8 @@ mod parquet;
 mod patterns;
 #[path = "topologies/ranking.rs"]
 mod ranking;
+#[path = "topologies/real_series.rs"]
+mod real_series;
 #[path = "topologies/replacement.rs"]
 mod replacement;
 #[path = "topologies/row_windows.rs"]
