@@ -289,13 +289,19 @@ fn check_left(session: &mut Session, what: &str) {
     // Those of the last transaction go with later ones.
     assert!((100..450).contains(&readings), "{what}: {readings} rows are kept");
     assert_eq!((feeders, young), (3, 100), "{what}");
-    // The counters are those of the last run.
-    let expired = "SELECT sum(expired)::bigint FROM entresol.operators WHERE operator = 'join beside_rows'";
-    let expired: u64 = rows(session, expired)[0][0].parse().unwrap();
-    assert!(expired > 0 && expired + readings <= 600, "{what}: {expired} rows have left");
+    // The counters are those of the last run, which has few rows if the machine was busy and runs before took longer.
+    let of_run =
+        "SELECT (SELECT sum(tuples_out)::bigint FROM entresol.operators WHERE operator = 'source reading'),
+        (SELECT sum(expired)::bigint FROM entresol.operators WHERE operator = 'join beside_rows')";
+    let of_run = rows(session, of_run).remove(0);
+    let [read, expired] = [0, 1].map(|at| of_run[at].parse::<u64>().unwrap());
+    let is_long = read >= 250;
+    assert!(expired > 0 || !is_long, "{what}: none of {read} rows has left");
+    assert!(expired + readings <= 600, "{what}: {expired} rows have left");
     let plan: Vec<String> = rows(session, "EXPLAIN ANALYZE TOPOLOGY x").into_iter().flatten().collect();
-    for text in ["rows of the left are kept until 100s behind their time, all of the other", "expired"] {
-        assert!(plan.iter().any(|line| line.contains(text)), "{what}: {text}: {plan:?}");
+    let kept = "rows of the left are kept until 100s behind their time, all of the other";
+    for (shown, is_there) in [(kept, true), (" expired", expired > 0)] {
+        assert_eq!(plan.iter().any(|line| line.contains(shown)), is_there, "{what}: {shown}: {plan:?}");
     }
 }
 
