@@ -107,8 +107,8 @@ impl Stream {
         self.plan_state(&state_table, self.joined_state(other)?)?;
         let columns = self.joined_columns(other, [true, false]);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
-        let mut joined = self.add(columns.into(), move |made| {
-            let name = format!("ASOF join {table}");
+        let mut joined = self.add(format!("ASOF join {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let columns = [left.time, right.time];
             let times = |side: usize| times_of_side(made, &table, side, (columns[side], None), spans[side]);
             let times = [times(LEFT), times(RIGHT)];

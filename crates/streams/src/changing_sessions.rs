@@ -62,8 +62,8 @@ impl Stream {
         let columns = self.columns.iter().cloned().chain([WINDOW_START, WINDOW_END].map(edge));
         let columns: Vec<Column> = columns.collect();
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
-        let sent = self.add(columns.into(), move |made| {
-            let (name, keys) = (format!("sessions {table}"), JoinKeys::of_groups(group_expressions(&groups)));
+        let sent = self.add(format!("sessions {table}"), columns.into(), move |made| {
+            let (name, keys) = (made.name.to_owned(), JoinKeys::of_groups(group_expressions(&groups)));
             let (memory, table) = (made.memory_of_caches.as_ref(), made.catalog.table(&table)?);
             let (groups, times) = (groups_in_dram.max(1), RowTimes::First);
             let state = RegularJoinState::new(name.clone(), table, width, keys, times, groups, memory)?;

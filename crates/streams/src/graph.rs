@@ -20,9 +20,14 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Name of projections, up to the place of each.
+pub(crate) const PROJECTION: &str = "projection";
+
 /// Arguments for the construction of an operator.
 pub(crate) struct OperatorArguments<'a> {
     pub(crate) topology: &'a str,
+    /// Name of the node.
+    pub(crate) name: &'a str,
     pub(crate) catalog: &'a Catalog,
     pub(crate) watermarks: &'a Arc<Table>,
     /// Durability of the topology's commits.
@@ -43,12 +48,30 @@ pub(crate) struct OperatorArguments<'a> {
 
 pub(crate) type OperatorFactory = Box<dyn FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>>>;
 
+/// Operator of a topology that is not started, and its inputs.
+#[derive(Debug, Clone)]
+pub struct TopologyOperator {
+    /// Its name, as in the counters of a run.
+    pub name: String,
+    /// Description of what it does, if its name does not say it.
+    pub detail: Option<String>,
+    /// True if it sends each tuple with other columns, and does nothing else.
+    pub is_projection: bool,
+    /// Places of the operators whose tuples it receives, and of those behind which it runs at a commit.
+    pub inputs: Vec<usize>,
+    /// Tables of its state.
+    pub state_tables: Vec<String>,
+}
+
 pub(crate) enum NodeKind {
     Source,
     Operator(OperatorFactory),
 }
 
 pub(crate) struct GraphNode {
+    pub(crate) name: String,
+    /// Description of what it does, if its name does not say it.
+    pub(crate) detail: Option<String>,
     pub(crate) kind: NodeKind,
     /// Label of the step that it is of, if that has one.
     pub(crate) step: Option<Arc<str>>,
@@ -114,9 +137,36 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub(crate) fn add(&mut self, inputs: Vec<usize>, kind: NodeKind) -> usize {
-        self.nodes.push(GraphNode { kind, step: self.step.clone(), inputs, after: Vec::new() });
+    pub(crate) fn add(&mut self, name: String, inputs: Vec<usize>, kind: NodeKind) -> usize {
+        let step = self.step.clone();
+        self.nodes.push(GraphNode { name, detail: None, kind, step, inputs, after: Vec::new() });
         self.nodes.len() - 1
+    }
+
+    /// Describes what a node does, behind what is said of it before.
+    pub(crate) fn describe(&mut self, node: usize, detail: &str) {
+        let before = &mut self.nodes[node].detail;
+        *before =
+            Some(before.take().map_or_else(|| detail.to_owned(), |before| format!("{before}, {detail}")));
+    }
+
+    /// Operators with their inputs, once listeners are connected.
+    pub(crate) fn operators(&self) -> Vec<TopologyOperator> {
+        let states_of = |node: usize| {
+            let writers =
+                self.writers.iter().filter(move |writer| writer.node == node && !writer.is_to_table);
+            writers.map(|writer| writer.table.clone()).collect()
+        };
+        let nodes = self.nodes.iter().enumerate();
+        nodes
+            .map(|(at, node)| TopologyOperator {
+                name: node.name.clone(),
+                detail: node.detail.clone(),
+                is_projection: node.name.starts_with(PROJECTION),
+                inputs: [node.inputs.as_slice(), &node.after].concat(),
+                state_tables: states_of(at),
+            })
+            .collect()
     }
 
     /// Stores the first error.

@@ -128,8 +128,8 @@ impl Stream {
         self.plan_state(&state_table, self.joined_state(other)?)?;
         let columns = self.joined_columns(other, [kind == JoinKind::Left, false]);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
-        let mut joined = self.add(columns.into(), move |made| {
-            let name = format!("join {table}");
+        let mut joined = self.add(format!("join {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let columns = [(left.time, left.edge), (right.time, right.edge)];
             let times = |side: usize| times_of_side(made, &table, side, columns[side], spans[side]);
             let times = [times(LEFT), times(RIGHT)];

@@ -96,6 +96,7 @@ pub use element::{Batch, Element, Punctuation, Tuple};
 pub use error::{Error, Result, StepError};
 pub use event_time::EventTime;
 pub use expression::{ColumnExpression, Expression, Reason};
+pub use graph::TopologyOperator;
 pub use histogram::Latencies;
 pub use join::{JoinSide, StreamJoin, WindowEdge};
 pub use operators::accumulator::Aggregate;

@@ -239,8 +239,8 @@ impl Stream {
         let (within_us, skips_match, time) = (micros_of(pattern.within), pattern.skips_match, pattern.time);
         let all_rows = pattern.all_rows;
         let (lateness_us, future_us) = (micros_of(pattern.lateness), micros_of(pattern.future_limit));
-        let matched = self.add(columns.into(), move |made| {
-            let name = format!("match {table}");
+        let matched = self.add(format!("match {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let memory = made.memory;
             let rows = Arc::new(PatternRows::new(name.clone(), stored.clone())?);
             let stored_in = made.catalog.table(&table)?;

@@ -323,8 +323,8 @@ impl Stream {
         let (schema, state_table) = (arrow_schema(&columns, UTC), ranking.state_table.clone());
         let (layout, key) = (ranking.layout(self), ranking.key_of_rows(self));
         let table = state_table.clone();
-        let mut ranked = self.add(columns.into(), move |made| {
-            let name = format!("rank {table}");
+        let mut ranked = self.add(format!("rank {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let is_of_windows = matches!(times, RankTimes::Windows { .. });
             let memory = if is_of_windows { made.memory } else { made.memory_of_caches.as_ref() };
             let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;

@@ -113,8 +113,8 @@ impl Stream {
         self.plan_state(&state_table, Schema::new(stored, &STATE_KEY).map_err(|error| error.to_string())?)?;
         let columns = self.joined_columns(other, preserved);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
-        let mut joined = self.add(columns.into(), move |made| {
-            let (name, keys) = (format!("join {table}"), JoinKeys::new(left_keys, right_keys));
+        let mut joined = self.add(format!("join {table}"), columns.into(), move |made| {
+            let (name, keys) = (made.name.to_owned(), JoinKeys::new(left_keys, right_keys));
             let life = life.map(|life| life.times(made, &table));
             let (memory, table) = (made.memory_of_caches.as_ref(), made.catalog.table(&table)?);
             let keys_in_dram = keys_in_dram.max(1);

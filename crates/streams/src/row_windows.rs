@@ -252,8 +252,8 @@ impl Stream {
         let (schema, table) = (arrow_schema(&columns, UTC), windows.state_table.clone());
         let layout = RankLayout { frames: Some(frames), ..ranking.layout(self) };
         let functions = windows.functions;
-        let over = self.add(columns.into(), move |made| {
-            let name = format!("over rows {table}");
+        let over = self.add(format!("over rows {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let memory = made.memory_of_caches.as_ref();
             let state = RankState::new(name.clone(), made.catalog.table(&table)?, layout, times, memory)?;
             let watermark = StoredWatermark::new(made.watermarks, made.topology, &table);

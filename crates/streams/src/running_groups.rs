@@ -215,8 +215,8 @@ impl Stream {
         };
         let (table, named_values) = (running.state_table.clone(), values_table.clone());
         let (counts, interval) = (counted.is_some(), running.interval);
-        let mut results = self.add(columns.into(), move |made| {
-            let name = format!("running aggregate {table}");
+        let mut results = self.add(format!("running aggregate {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let memory = made.memory_of_caches.as_ref();
             let values = counted.map(|columns| {
                 let values = made.catalog.table(&named_values)?;

@@ -8,7 +8,7 @@ use crate::element::Tuple;
 use crate::error::Result;
 use crate::execution::held_batches::HeldBatches;
 use crate::expression::{ColumnExpression, Expression, TuplePredicate};
-use crate::graph::{Graph, NodeKind, OperatorArguments, Writer};
+use crate::graph::{Graph, NodeKind, OperatorArguments, PROJECTION, Writer};
 use crate::operators::Operator;
 use crate::operators::accumulator::BoundAggregate;
 use crate::operators::assign_windows::AssignWindows;
@@ -77,10 +77,12 @@ impl Stream {
 
     pub(crate) fn add(
         &self,
+        name: impl Into<String>,
         columns: Rc<[Column]>,
         make: impl FnOnce(&OperatorArguments<'_>) -> Result<Box<dyn Operator>> + 'static,
     ) -> Stream {
-        let node = self.graph.borrow_mut().add(vec![self.node], NodeKind::Operator(Box::new(make)));
+        let kind = NodeKind::Operator(Box::new(make));
+        let node = self.graph.borrow_mut().add(name.into(), vec![self.node], kind);
         Stream { node, columns, key: None, ..self.clone() }
     }
 
@@ -169,6 +171,12 @@ impl Stream {
         self
     }
 
+    /// Describes what the last operator does ([`crate::TopologyBuilder::operators`]).
+    pub fn described(self, detail: &str) -> Stream {
+        self.graph.borrow_mut().describe(self.node, detail);
+        self
+    }
+
     /// Passes on the tuples that a closure accepts; [`Stream::filter_by`] costs less.
     pub fn filter(&self, predicate: impl FnMut(&[Value]) -> bool + Send + 'static) -> Stream {
         self.filter_by(TuplePredicate(predicate))
@@ -176,17 +184,21 @@ impl Stream {
 
     /// Passes on the tuples for which a BOOLEAN expression is true, a batch at a time.
     pub fn filter_by(&self, predicate: impl Expression) -> Stream {
-        let (name, predicate) = (self.name("filter"), Box::new(predicate));
-        self.add(Rc::clone(&self.columns), |_| Ok(Box::new(Filter::new(name, predicate)))).same_key(self)
+        let predicate = Box::new(predicate);
+        self.add(self.name("filter"), Rc::clone(&self.columns), |made| {
+            Ok(Box::new(Filter::new(made.name.to_owned(), predicate)))
+        })
+        .same_key(self)
     }
 
     /// Computes tuples of other columns, a batch at a time: each column by its expression, whose arrays must
     /// be of the column's Arrow type ([`entresol_tables::arrow_type`], TIMESTAMPTZ in UTC).
     pub fn project(&self, columns: Vec<(Column, Box<dyn Expression>)>) -> Stream {
-        let name = self.name("projection");
         let (columns, expressions): (Vec<Column>, Vec<_>) = columns.into_iter().unzip();
         let schema = arrow_schema(&columns, UTC);
-        self.add(columns.into(), move |_| Ok(Box::new(Projection { name, schema, expressions })))
+        self.add(self.name(PROJECTION), columns.into(), move |made| {
+            Ok(Box::new(Projection { name: made.name.to_owned(), schema, expressions }))
+        })
     }
 
     /// Maps each tuple to one tuple of `columns`; [`Stream::project`] costs less.
@@ -205,8 +217,10 @@ impl Stream {
         function: impl FnMut(&[Value]) -> Result<Option<Tuple>, String> + Send + 'static,
     ) -> Stream {
         self.check_appended("a map");
-        let (name, output) = (self.name("map"), BatchBuilder::new(&columns, 0));
-        self.add(columns.into(), move |_| Ok(Box::new(Map::new(name, output, function))))
+        let output = BatchBuilder::new(&columns, 0);
+        self.add(self.name("map"), columns.into(), move |made| {
+            Ok(Box::new(Map::new(made.name.to_owned(), output, function)))
+        })
     }
 
     /// Selects some of the columns, in this order.
@@ -252,7 +266,7 @@ impl Stream {
         for (column, theirs) in columns.iter_mut().zip(other.columns.iter()) {
             column.nullable |= theirs.nullable;
         }
-        let mut union = self.add(columns.into(), |_| Ok(Box::new(Union)));
+        let mut union = self.add("union", columns.into(), |_| Ok(Box::new(Union)));
         self.graph.borrow_mut().nodes[union.node].inputs = vec![self.node, other.node];
         union.from_sources = self.from_sources && other.from_sources;
         union.changes = self.changes || other.changes;
@@ -267,8 +281,10 @@ impl Stream {
         }
         let mut columns = self.columns.to_vec();
         columns.push(Column::new(change_type, DataType::Varchar).not_null());
-        let (name, schema) = (self.name("changes as rows"), arrow_schema(&columns, UTC));
-        let rows = self.add(columns.into(), move |_| Ok(Box::new(ChangesAsRows { name, schema })));
+        let schema = arrow_schema(&columns, UTC);
+        let rows = self.add(self.name("changes as rows"), columns.into(), move |made| {
+            Ok(Box::new(ChangesAsRows { name: made.name.to_owned(), schema }))
+        });
         Stream { changes: false, ..rows }
     }
 
@@ -295,8 +311,11 @@ impl Stream {
         let edge = |name: &str| Column { nullable: time.nullable, ..Column::new(name, edge_type) };
         let edges = [WINDOW_START, WINDOW_END].map(edge);
         let columns: Vec<Column> = self.columns.iter().cloned().chain(edges).collect();
-        let (name, schema) = (self.name("windows"), arrow_schema(&columns, UTC));
-        Ok(self.add(columns.into(), move |_| Ok(Box::new(AssignWindows { name, time_column, span, schema }))))
+        let schema = arrow_schema(&columns, UTC);
+        let added = self.add(self.name("windows"), columns.into(), move |made| {
+            Ok(Box::new(AssignWindows { name: made.name.to_owned(), time_column, span, schema }))
+        });
+        Ok(added.described(&window.kind.describe(&window.time)))
     }
 
     /// Assigns the tuples to windows of event time.
@@ -338,11 +357,13 @@ impl Stream {
         state_table: &str,
         operator: impl Operator + 'static,
     ) -> Stream {
-        self.recorded(columns, leading, state_table, move |_| Ok(Box::new(operator)))
+        let name = operator.name().to_owned();
+        self.recorded(&name, columns, leading, state_table, move |_| Ok(Box::new(operator)))
     }
 
     fn recorded(
         &self,
+        name: &str,
         columns: Vec<Column>,
         leading: usize,
         state_table: &str,
@@ -355,7 +376,7 @@ impl Stream {
         }
         let (width, table) = (self.columns.len(), state_table.to_owned());
         let output = arrow_schema(&columns, UTC);
-        let added = self.add(columns.into(), move |made| {
+        let added = self.add(name, columns.into(), move |made| {
             let inner = make(made)?;
             Ok(Box::new(SentRows::new(made.catalog.table(&table)?, (width, leading), output, inner)?))
         });
@@ -406,11 +427,11 @@ impl Stream {
         let written: Vec<Column> = visible.iter().map(nullable).collect();
         let numbered = |(at, column): (usize, &Column)| Column { name: format!("{at}"), ..column.clone() };
         let joined: Vec<Column> = self.columns.iter().chain(&written).enumerate().map(numbered).collect();
+        let by_key = format!("by its key ({})", key_columns(&schema));
         let (joined, schema) = (arrow_schema(&joined, UTC), arrow_schema(&written, UTC));
-        let (name, target) = (format!("MERGE INTO {table}"), table.clone());
-        let merged = state_table.clone();
-        let added = self.add(Rc::clone(&self.columns), move |made| {
-            let table = made.catalog.table(&target)?;
+        let (target, merged) = (table.clone(), state_table.clone());
+        let added = self.add(format!("MERGE INTO {table}"), Rc::clone(&self.columns), move |made| {
+            let (name, table) = (made.name.to_owned(), made.catalog.table(&target)?);
             let merged = match merged {
                 Some(merged) => Some(MergedRows::new(made.catalog.table(&merged)?, table.schema())),
                 None => None,
@@ -425,6 +446,7 @@ impl Stream {
             Ok(Box::new(MergeIntoOperator { name, lookup, action, values, inserts, schema, write, merged }))
         });
         let mut graph = self.graph.borrow_mut();
+        graph.describe(added.node, &by_key);
         graph.writers.push(Writer { table, node: added.node, is_to_table: true });
         let state = state_table.map(|table| Writer { table, node: added.node, is_to_table: false });
         graph.writers.extend(state);
@@ -438,20 +460,20 @@ impl Stream {
         (kind, with_key): (JoinKind, bool),
         state_table: Option<&str>,
     ) -> Stream {
-        let Some(schema) = self.graph.borrow().schema(&self.catalog, table) else {
+        let Some(of_table) = self.graph.borrow().schema(&self.catalog, table) else {
             self.report(format!("lookup join: there is no table {table}"));
             return self.clone();
         };
-        if let Err(reason) = self.check_join(table, &schema, on) {
+        if let Err(reason) = self.check_join(table, &of_table, on) {
             self.report(reason);
             return self.clone();
         }
         let on: Vec<usize> = on.iter().filter_map(|name| self.column(name)).collect();
-        let is_added = |index: &usize| with_key || !schema.key().contains(index);
-        let added: Vec<usize> = (0..schema.visible_columns().len()).filter(is_added).collect();
+        let is_added = |index: &usize| with_key || !of_table.key().contains(index);
+        let added: Vec<usize> = (0..of_table.visible_columns().len()).filter(is_added).collect();
         let mut columns = self.columns.to_vec();
         for &index in &added {
-            let mut column = schema.columns()[index].clone();
+            let mut column = of_table.columns()[index].clone();
             column.nullable |= kind == JoinKind::Left;
             if self.column(&column.name).is_some() {
                 column.name = format!("{table}_{}", column.name);
@@ -459,6 +481,8 @@ impl Stream {
             columns.push(column);
         }
         let (name, table) = (self.name("lookup join"), table.to_owned());
+        let of_node = name.clone();
+        let looked_up = format!("{table} by its key ({})", key_columns(&of_table));
         let is_numbered = state_table.is_some();
         let number = Column::new("number of the tuple", DataType::BigInt).not_null();
         let sent: Vec<Column> = columns.iter().cloned().chain(is_numbered.then_some(number)).collect();
@@ -468,10 +492,10 @@ impl Stream {
             Ok(Box::new(LookupJoin { name, table, on, added, kind, is_numbered, schema }))
         };
         let joined = match state_table {
-            Some(state_table) => self.recorded(columns, self.columns.len(), state_table, make),
-            None => self.add(columns.into(), make),
+            Some(state_table) => self.recorded(&of_node, columns, self.columns.len(), state_table, make),
+            None => self.add(of_node, columns.into(), make),
         };
-        joined.same_key(self)
+        joined.described(&looked_up).same_key(self)
     }
 
     fn check_join(&self, table: &str, schema: &Schema, on: &[&str]) -> Result<(), String> {
@@ -523,13 +547,19 @@ impl Stream {
             RowIdentity::ByKey => {}
             RowIdentity::Only | RowIdentity::ByIndex(_) => self.check_without_key(&table, &row_identity),
         }
-        let name = format!("TO_TABLE {table}");
         let (columns, target) = (self.columns.to_vec(), table.clone());
-        let added = self.add(Rc::clone(&self.columns), move |made| {
-            let operator = ToTableOperator::new(made, name, &target, columns, insert, rules)?;
+        let schema = self.graph.borrow().schema(&self.catalog, &table).filter(|schema| !schema.hidden_key());
+        let replaces =
+            schema.filter(|_| !insert).map(|schema| format!("by its key ({})", key_columns(&schema)));
+        let added = self.add(format!("TO_TABLE {table}"), Rc::clone(&self.columns), move |made| {
+            let operator = ToTableOperator::new(made, made.name.to_owned(), &target, columns, insert, rules)?;
             Ok(Box::new(ToTableOperator { row_identity, delete_when, sent: made.sent, ..operator }))
         });
-        self.graph.borrow_mut().writers.push(Writer { table, node: added.node, is_to_table: true });
+        let mut graph = self.graph.borrow_mut();
+        if let Some(by_key) = replaces {
+            graph.describe(added.node, &by_key);
+        }
+        graph.writers.push(Writer { table, node: added.node, is_to_table: true });
     }
 
     /// Reports a table with a key, or without the index, of which the rows are not to be found by a key.
@@ -569,11 +599,11 @@ impl Stream {
     /// Sends committed tuples to a sink.
     pub fn sink(&self, mut sink: impl Sink) {
         self.check_appended("a sink");
-        let (name, columns) = (self.name("sink"), self.columns.to_vec());
-        self.add(Rc::clone(&self.columns), move |made| {
+        let columns = self.columns.to_vec();
+        self.add(self.name("sink"), Rc::clone(&self.columns), move |made| {
             sink.open(&columns)?;
             let memory = HeldBatches::new(made.memory);
-            Ok(Box::new(SinkOperator::new(name, sink, memory)))
+            Ok(Box::new(SinkOperator::new(made.name.to_owned(), sink, memory)))
         });
     }
 
@@ -581,10 +611,11 @@ impl Stream {
     /// left behind it is removed. CSV has a header line if the file was empty.
     pub fn file_sink(&self, path: impl AsRef<Path>, format: FileFormat) {
         self.check_sink("a file sink", &format);
-        let (name, path) = (self.name("file sink"), path.as_ref().to_owned());
+        let path = path.as_ref().to_owned();
         let encoder = RowEncoder::new(format, &self.columns);
-        self.add(Rc::clone(&self.columns), move |made| {
+        self.add(self.name("file sink"), Rc::clone(&self.columns), move |made| {
             let stored = StoredLength::new(made.catalog, made.topology, &path)?;
+            let name = made.name.to_owned();
             let memory = HeldBatches::new(made.memory);
             Ok(Box::new(FileSinkOperator::new(name, path, encoder, made.durability, stored, memory)))
         });
@@ -594,12 +625,12 @@ impl Stream {
     /// when it reaches a limit, and at the end of a run; until then its tuples wait beside it.
     pub fn rolled_sink(&self, path: impl AsRef<Path>, files: RolledFiles) {
         self.check_appended("a rolled sink");
-        let (name, path) = (self.name("rolled sink"), path.as_ref().to_owned());
-        self.add(Rc::clone(&self.columns), move |made| {
+        let path = path.as_ref().to_owned();
+        self.add(self.name("rolled sink"), Rc::clone(&self.columns), move |made| {
             let names = RolledNames::new(&path, made.topology)?;
             let pool = made.catalog.context().pool();
             Ok(Box::new(RolledSinkOperator {
-                name,
+                name: made.name.to_owned(),
                 files,
                 durability: made.durability,
                 stored: StoredFiles::new(made.catalog, made.topology, names.clone())?,
@@ -615,11 +646,11 @@ impl Stream {
     /// no header line.
     pub fn tcp_sink(&self, address: &str, format: FileFormat) {
         self.check_sink("a tcp sink", &format);
-        let (name, address) = (self.name("tcp sink"), address.to_owned());
+        let address = address.to_owned();
         let encoder = RowEncoder::new(format, &self.columns);
-        self.add(Rc::clone(&self.columns), move |made| {
+        self.add(self.name("tcp sink"), Rc::clone(&self.columns), move |made| {
             let memory = HeldBatches::new(made.memory);
-            Ok(Box::new(TcpSinkOperator::new(name, address, encoder, memory)))
+            Ok(Box::new(TcpSinkOperator::new(made.name.to_owned(), address, encoder, memory)))
         });
     }
 
@@ -637,6 +668,11 @@ impl Stream {
     /// Adds any other operator, with its output columns.
     pub fn apply(&self, columns: Vec<Column>, operator: impl Operator + 'static) -> Stream {
         self.check_appended("another operator");
-        self.add(columns.into(), move |_| Ok(Box::new(operator)))
+        self.add(operator.name().to_owned(), columns.into(), move |_| Ok(Box::new(operator)))
     }
+}
+
+/// Names of the columns of a table's key.
+fn key_columns(schema: &Schema) -> String {
+    schema.key_names().collect::<Vec<_>>().join(", ")
 }

@@ -8,7 +8,7 @@ use crate::execution::executor::{Executor, Settings};
 use crate::execution::feed::{Feed, FeedSource};
 use crate::execution::rejects_table::RejectsTable;
 use crate::execution::skipped::SkippedTuples;
-use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments};
+use crate::graph::{Graph, GraphSource, Listener, NodeKind, OperatorArguments, TopologyOperator};
 use crate::operators::Operator;
 use crate::operators::abort_when::AbortWhen;
 use crate::operators::to_stream::{ToStream, Trigger};
@@ -116,6 +116,11 @@ impl TopologyBuilder {
     pub fn durability(mut self, durability: Durability) -> TopologyBuilder {
         self.settings.durability = durability;
         self
+    }
+
+    /// Durability of commits.
+    pub fn commit_durability(&self) -> Durability {
+        self.settings.durability
     }
 
     /// Sets the isolation level of transactions; the default is snapshot isolation. At [`Isolation::Serializable`] what a
@@ -248,7 +253,7 @@ impl TopologyBuilder {
         if graph.sources.iter().any(|other| other.name == name) {
             graph.report(format!("duplicate source name {name}"));
         }
-        let node = graph.add(Vec::new(), NodeKind::Source);
+        let node = graph.add(format!("source {name}"), Vec::new(), NodeKind::Source);
         graph.sources.push(GraphSource {
             name: name.to_owned(),
             source: Box::new(source),
@@ -297,7 +302,7 @@ impl TopologyBuilder {
         };
         let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> { Ok(Box::new(operator)) };
         let mut graph = self.graph.borrow_mut();
-        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        let node = graph.add(name.to_owned(), Vec::new(), NodeKind::Operator(Box::new(make)));
         for &table in tables {
             let (table, trigger) = (table.to_owned(), Trigger::OnCommit);
             graph.listeners.push(Listener { table, node, trigger, with_before: false });
@@ -313,9 +318,10 @@ impl TopologyBuilder {
         columns: Vec<Column>,
         operator: impl Operator + 'static,
     ) -> Stream {
+        let name = operator.name().to_owned();
         let make = move |_: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> { Ok(Box::new(operator)) };
         let mut graph = self.graph.borrow_mut();
-        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        let node = graph.add(name, Vec::new(), NodeKind::Operator(Box::new(make)));
         graph.readers.push((node, tables.iter().map(|&table| table.to_owned()).collect()));
         drop(graph);
         self.stream(node, columns.into(), false)
@@ -344,7 +350,7 @@ impl TopologyBuilder {
         let (name, output) = (table.to_owned(), columns.clone());
         let make = move |made: &OperatorArguments<'_>| -> Result<Box<dyn Operator>> {
             let table = made.catalog.table(&name)?;
-            let name = format!("TO_STREAM {name}");
+            let name = made.name.to_owned();
             let (width, received) = (table.schema().visible_columns().len(), made.sent);
             let (columns, held_watermark) = (output, None);
             Ok(Box::new(ToStream {
@@ -359,7 +365,8 @@ impl TopologyBuilder {
             }))
         };
         let mut graph = self.graph.borrow_mut();
-        let node = graph.add(Vec::new(), NodeKind::Operator(Box::new(make)));
+        let kind = NodeKind::Operator(Box::new(make));
+        let node = graph.add(format!("TO_STREAM {table}"), Vec::new(), kind);
         graph.listeners.push(Listener { table: table.to_owned(), node, trigger, with_before });
         drop(graph);
         Stream { key, ..self.stream(node, columns.into(), false) }
@@ -374,6 +381,11 @@ impl TopologyBuilder {
     pub fn missing_tables(&self) -> Vec<String> {
         let graph = self.graph.borrow();
         graph.planned.keys().filter(|table| self.catalog.table(table).is_err()).cloned().collect()
+    }
+
+    /// Checks the topology, and returns its operators with their inputs.
+    pub fn operators(self) -> Result<Vec<TopologyOperator>> {
+        self.checked().map(|(graph, ..)| graph.operators())
     }
 
     /// Checks the topology; creates and reads nothing.
@@ -568,6 +580,7 @@ impl TopologyBuilder {
                 NodeKind::Source => None,
                 NodeKind::Operator(make) => Some(make(&OperatorArguments {
                     topology: &self.name,
+                    name: &node.name,
                     catalog: &self.catalog,
                     watermarks,
                     durability: self.settings.durability,

@@ -95,7 +95,7 @@ impl BoundWindows {
         made: &OperatorArguments<'_>,
         schema: SchemaRef,
     ) -> crate::error::Result<Box<dyn Operator>> {
-        let name = format!("window {}", self.state_table);
+        let name = made.name.to_owned();
         let state_table = made.catalog.table(&self.state_table)?;
         let late = self.late.take().map(|(table, columns)| {
             ToTableOperator::new(made, format!("late tuples of {name}"), &table, columns, true, None)
@@ -286,7 +286,8 @@ impl GroupedStream {
         columns.extend(bound.aggregates.iter().map(BoundAggregate::result_column));
         self.plan_late()?;
         let (schema, times, is_divided) = (arrow_schema(&columns, UTC), bound.times, bound.is_divided);
-        let mut results = stream.add(columns.into(), move |made| bound.operator(made, schema));
+        let mut results = stream
+            .add(format!("window {state_table}"), columns.into(), move |made| bound.operator(made, schema));
         let key: Vec<String> = self.groups.iter().cloned().chain([WINDOW_START.to_owned()]).collect();
         results.key = Some(Rc::from(key));
         let mut graph = stream.graph.borrow_mut();

@@ -36,12 +36,11 @@ fn rows_late_rows_watermarks_and_state_are_of_each_operator() {
         rows(&mut session, "EXPLAIN ANALYZE TOPOLOGY counting").into_iter().flatten().collect();
     let has = |text: &str| lines.iter().any(|line| line.contains(text));
     assert!(has("running: 8 rows in 8 transactions"), "{lines:#?}");
-    assert!(has("operator source line: 0 rows in, 8 out"), "{lines:#?}");
-    assert!(has("2 late, watermark 2026-01-01 02:00:00"), "{lines:#?}");
+    assert!(has("source line: file "), "{lines:#?}");
+    assert!(has(" (0 rows in, 8 out"), "{lines:#?}");
+    assert!(has("2 late, watermark 2026-01-01 02:00:00)"), "{lines:#?}");
     assert!(has(&format!("state counting_open: {open} rows, ")), "{lines:#?}");
-    assert!(
-        !rows(&mut session, "EXPLAIN TOPOLOGY counting").iter().any(|line| line[0].contains("operator "))
-    );
+    assert!(!rows(&mut session, "EXPLAIN TOPOLOGY counting").iter().any(|line| line[0].contains(" rows in")));
     let error = session.execute("EXPLAIN ANALYZE TOPOLOGY nothing").unwrap_err().to_string();
     assert!(error.contains("topology \"nothing\" does not exist"), "{error}");
 }
@@ -99,4 +98,47 @@ fn a_source_that_sends_nothing_is_waited_for_as_long_as_it_says() {
     assert_eq!(rows(&mut session, states), [["running"]]);
     let error = session.execute("ALTER SOURCE hasty_line SET (idle_timeout = '0 seconds')").unwrap_err();
     assert!(error.to_string().contains("invalid value for option \"idle_timeout\""), "{error}");
+}
+
+/// Each operator stands below its input, with what it looks up, and a line says how transactions run.
+#[test]
+fn operators_are_shown_as_a_tree() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE reading (at TIMESTAMP, meter INT, kw DOUBLE, WATERMARK FOR at AS at)
+                 WITH (connector = 'generator', rows = 10, step = '1 second', meter.cardinality = 4);
+             CREATE TABLE hourly (meter INT, hour TIMESTAMP, n BIGINT, PRIMARY KEY (meter, hour));
+             CREATE TABLE latest (meter INT PRIMARY KEY, kw DOUBLE);
+             CREATE TABLE limits (meter INT PRIMARY KEY, kw_max DOUBLE);
+             CREATE TABLE alarms (meter INT, kw DOUBLE);
+             CREATE TOPOLOGY metering ON ERROR SKIP ROW INTO bad WITH (durability = 'group:10ms') AS (
+                 CREATE STREAM per_meter AS
+                     SELECT meter, window_start, count(*) AS n FROM TUMBLE(reading, at, INTERVAL '1 hour')
+                     GROUP BY meter, window_start EMIT ON WINDOW CLOSE LATE ROWS INTO late_reading;
+                 INSERT INTO hourly SELECT meter, window_start, n FROM per_meter;
+                 INSERT INTO latest SELECT meter, kw FROM reading ON CONFLICT (meter) DO UPDATE SET kw = EXCLUDED.kw;
+                 INSERT INTO alarms SELECT l.meter, l.kw FROM CHANGES(latest) FOR EACH COMMIT AS l
+                     JOIN limits m ON m.meter = l.meter WHERE l.kw > m.kw_max)",
+        )
+        .unwrap();
+    let lines: Vec<String> =
+        rows(&mut session, "EXPLAIN TOPOLOGY metering").into_iter().flatten().take(13).collect();
+    let expected = [
+        "Topology metering, commit every 1000 rows or every 100 ms",
+        "  isolation repeatable read, durability group:10ms, on error skip row into bad",
+        "  source reading: generator",
+        "  ├─ windows 1: TUMBLE(at, 3600s)",
+        "  │  └─ filter 2: at is not NULL",
+        "  │     └─ window metering_open: windows, count(1) by reading.meter, reading.window_start, late rows into late_reading",
+        "  │        └─ projection 6: stream per_meter",
+        "  │           └─ TO_TABLE hourly",
+        "  └─ TO_TABLE latest: by its key (meter)",
+        "     └─ TO_STREAM latest",
+        "        └─ lookup join 15: limits by its key (meter)",
+        "           └─ filter 17: m.kw_max < l.kw",
+        "              └─ TO_TABLE alarms",
+    ];
+    assert_eq!(lines, expected);
 }

@@ -95,7 +95,7 @@ fn a_rate_rises_and_falls() {
     wait_for(&mut session, slow, "0");
     let lines = rows(&mut session, "EXPLAIN ANALYZE TOPOLOGY counting");
     assert!(
-        lines.iter().any(|line| line[0].contains("operator source numbers") && line[0].contains(" rows/s")),
+        lines.iter().any(|line| line[0].contains("source numbers") && line[0].contains(" rows/s")),
         "{lines:?}"
     );
     wait_for_end(&mut session, "counting");

@@ -280,6 +280,18 @@ impl SourceDefinition {
         }
     }
 
+    /// Description of where its rows come from.
+    pub(crate) fn describe(&self) -> String {
+        match &self.connector {
+            Connector::Changes { table, .. } => format!("changes of {}", table.name()),
+            Connector::File { path, .. } => format!("file {}", path.display()),
+            Connector::Parquet { path, .. } => format!("Parquet file {}", path.display()),
+            Connector::Tcp { .. } => "tcp".to_owned(),
+            Connector::Generator(_) => "generator".to_owned(),
+            Connector::Nexmark { .. } => "nexmark".to_owned(),
+        }
+    }
+
     /// The source itself, by its name; what it reads ahead takes memory of a budget.
     pub(crate) fn source(&self, name: &str, memory: Option<&Arc<MemoryBudget>>) -> Box<dyn Source> {
         let (declared, included) = self.columns.split_at(self.columns.len() - self.included.len());

@@ -1,7 +1,7 @@
-//! EXPLAIN TOPOLOGY: steps with their plans, state and threads; with ANALYZE what each operator did.
+//! EXPLAIN TOPOLOGY: the operators as a tree, steps with their plans, state and threads; with ANALYZE what each operator did.
 
 use crate::error::Result;
-use crate::parser::own::streaming::StreamObject;
+use crate::parser::own::streaming::{CreateTopology, ErrorClause, StreamObject};
 use crate::planner::explain;
 use crate::schema_names::STREAMS_CATALOG;
 use crate::session::core::SessionCore;
@@ -12,11 +12,13 @@ use crate::streaming::bound_plans;
 use crate::streaming::boundaries::boundaries_text;
 use crate::streaming::memory;
 use crate::streaming::names::STREAMS_SCHEMA;
-use crate::streaming::starting::{parse, stored, translated};
+use crate::streaming::operators::PlannedState;
+use crate::streaming::starting::{parse, stored, stream_error, translated};
 use crate::streaming::steps::{self, Target};
-use crate::streaming::{owned_targets, parallelism};
+use crate::streaming::{operator_tree, owned_targets, parallelism};
 use datafusion::arrow::temporal_conversions::timestamp_us_to_datetime;
-use entresol_streams::{EventTime, OperatorProgress};
+use entresol_memory::Durability;
+use entresol_streams::{EventTime, OperatorProgress, TopologyBuilder};
 use entresol_transactions::Isolation;
 
 /// Steps of a topology with their plans; with `analyze` the counters of its current or last run.
@@ -24,17 +26,22 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     let stored = stored(session, name, StreamObject::Topology)?;
     let create = parse(&stored.text)?;
     let planned = steps::plan(session, &create).await?;
-    let level = if create.isolation == Isolation::Serializable { ", serializable" } else { "" };
     let leader = create.options.iter().find(|(option, _)| option == "leader");
     let leader = leader.map_or_else(String::new, |(_, leader)| format!(", led by source {leader}"));
     let boundaries = boundaries_text(&create.boundaries);
     let owned = if owned_targets::is_owner(&create)? { ", owns its targets" } else { "" };
     let memory = memory::describe(&create)?;
     let owner = stored.owner.map_or_else(String::new, |owner| format!(", of role {owner}"));
-    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{level}{owned}{memory}{owner}")];
+    let mut lines = vec![format!("Topology {name}, {boundaries}{leader}{owned}{memory}{owner}")];
     let tables = entresol_streams::state_tables(&session.catalog, name);
-    let (_, translated) =
-        translated(&session.catalog, &create, &planned, session.options.durability, &tables)?;
+    let status = session.options.topologies.statuses().into_iter().find(|status| status.name == name);
+    let durability = session.options.durability;
+    let translated = {
+        let (builder, translated) = translated(&session.catalog, &create, &planned, durability, &tables)?;
+        lines.push(transactions_line(&create, builder.commit_durability()));
+        lines.extend(tree_lines(builder, &translated.states, status.as_ref().filter(|_| analyze))?);
+        translated
+    };
     for (step, edge) in planned.steps.iter().zip(&translated.edges) {
         lines.push(match &step.target {
             Target::Stream(name) => format!("  stream {name}"),
@@ -55,8 +62,7 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
     lines.extend(bound_plans::explained(&translated.queries, &session.catalog).await?);
     let states = &translated.states;
     lines.extend(states.iter().map(|state| format!("  state {}: {}", state.table, state.operator)));
-    let statuses = session.options.topologies.statuses();
-    for status in statuses.iter().filter(|status| status.name == name) {
+    if let Some(status) = &status {
         lines.extend(parallelism::explained(status));
         lines.extend(status.operators.iter().filter_map(state_costs_line));
         if analyze {
@@ -72,7 +78,7 @@ pub(crate) async fn explain(session: &SessionCore, name: &str, analyze: bool) ->
 /// Lines of a run: of all of it, and of each operator.
 fn analyzed(status: &TopologyStatus) -> Vec<String> {
     let Some(progress) = &status.progress else { return vec![format!("  {}, has not run", status.state)] };
-    let mut lines = vec![format!(
+    let line = format!(
         "  {}: {} rows in {} transactions, {} rows/s, {} aborts, {} retries, {} late, {} rejected",
         status.state,
         progress.tuples,
@@ -82,15 +88,55 @@ fn analyzed(status: &TopologyStatus) -> Vec<String> {
         progress.retries,
         progress.late,
         progress.rejected
-    )];
-    let is_running = status.state == "running";
-    lines.extend(status.operators.iter().map(|operator| operator_line(operator, is_running)));
-    lines
+    );
+    vec![line]
 }
 
-fn operator_line(operator: &OperatorProgress, is_running: bool) -> String {
-    let mut line =
-        format!("  operator {}: {} rows in, {} out", operator.name, operator.tuples_in, operator.tuples_out);
+/// Line of how transactions run: isolation, durability, and what becomes of errors.
+fn transactions_line(create: &CreateTopology, durability: Durability) -> String {
+    let isolation = match create.isolation {
+        Isolation::ReadCommitted => "read committed",
+        Isolation::Snapshot => "repeatable read",
+        Isolation::Serializable => "serializable",
+    };
+    let on_error = match create.on_error {
+        ErrorClause::Stop => "stop",
+        ErrorClause::Abort => "abort",
+        ErrorClause::Skip => "skip row",
+    };
+    let into = create.errors_into.as_ref().map_or_else(String::new, |table| format!(" into {table}"));
+    format!("  isolation {isolation}, durability {durability}, on error {on_error}{into}")
+}
+
+/// The operators as a tree, with what they did in the run of a status.
+fn tree_lines(
+    builder: TopologyBuilder,
+    states: &[PlannedState],
+    status: Option<&TopologyStatus>,
+) -> Result<Vec<String>> {
+    let mut operators = builder.operators().map_err(stream_error)?;
+    for operator in &mut operators {
+        let state = states.iter().find(|state| operator.state_tables.contains(&state.table));
+        if let Some(state) = state {
+            let behind = operator.detail.take().map_or_else(String::new, |detail| format!(", {detail}"));
+            operator.detail = Some(state.operator.clone() + &behind);
+        }
+    }
+    let names: Vec<String> = operators.iter().map(|operator| operator.name.clone()).collect();
+    let tree = operator_tree::lines(&operators, |at| {
+        // Those of a run before the last ALTER may be others.
+        let progress = status.and_then(|status| status.operators.get(at));
+        let progress = progress.filter(|progress| progress.name == names[at]);
+        progress.zip(status).map_or_else(String::new, |(progress, status)| {
+            format!(" ({})", operator_counters(progress, status.state == "running"))
+        })
+    });
+    Ok(tree.into_iter().map(|line| format!("  {line}")).collect())
+}
+
+/// Counters of an operator; a source has no rows in.
+fn operator_counters(operator: &OperatorProgress, is_running: bool) -> String {
+    let mut line = format!("{} rows in, {} out", operator.tuples_in, operator.tuples_out);
     if is_running {
         line += &format!(", {} rows/s", operator.tuples_per_s);
     }

@@ -40,6 +40,7 @@ pub(crate) mod made_tables;
 pub(crate) mod memory;
 pub(crate) mod merge;
 pub(crate) mod names;
+pub(crate) mod operator_tree;
 pub(crate) mod operators;
 pub(crate) mod options;
 pub(crate) mod options_text;

@@ -14,6 +14,7 @@ use crate::streaming::connectors::{EventTime, SourceDefinition};
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::{AssignedValues, ComputedColumn};
 use crate::streaming::names::Reference;
+use crate::streaming::operator_tree::describe_expression;
 use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_replaced};
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
@@ -241,7 +242,10 @@ impl<'t> Translator<'t> {
         let common = self.describe_common();
         self.edges.push(flow.as_ref().map(|flow| flow.describe(&step.plan) + &common));
         match (&step.target, flow) {
-            (Target::Stream(name), Some(flow)) => drop(self.flows.insert(name.clone(), flow)),
+            (Target::Stream(name), Some(flow)) => {
+                let stream = flow.stream.described(&format!("stream {name}"));
+                self.flows.insert(name.clone(), Flow { stream, ..flow });
+            }
             (Target::Insert { table, columns, upserts }, Some(flow)) => {
                 check_replaced(flow.replaced.as_ref(), table, columns, *upserts)?;
                 let name = table.name();
@@ -534,7 +538,7 @@ impl<'t> Translator<'t> {
         let source = source.ok_or_else(|| Error::Internal(format!("{name} is not a source")))?;
         let memory = self.builder.memory();
         let of_step = self.builder.label(Some(&format!("source {name}")));
-        let mut stream = self.builder.source(name, source.source(name, memory));
+        let mut stream = self.builder.source(name, source.source(name, memory)).described(&source.describe());
         if let Some(at) = source.event_time {
             stream = stream.event_time(&source.columns[at.column].name);
         }
@@ -568,8 +572,10 @@ impl<'t> Translator<'t> {
         flow.check_edges([predicate], input.schema())?;
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned: input.schema(), stored: &stored };
+        let condition = predicate;
         let predicate = columns.expression(&self.planned.state, predicate, &ArrowType::Boolean)?;
-        Ok(Flow { stream: flow.stream.filter_by(predicate), ..flow })
+        let stream = flow.stream.filter_by(predicate).described(&describe_expression(condition));
+        Ok(Flow { stream, ..flow })
     }
 
     fn project(&mut self, projection: &Projection) -> Result<Flow> {
@@ -588,6 +594,7 @@ impl<'t> Translator<'t> {
         let stored = storage(flow.stream.columns());
         let columns = Columns { planned, stored: &stored };
         let mut projected: Vec<ComputedColumn> = Vec::new();
+        let mut computed: Vec<String> = Vec::new();
         // Where each column of the input has gone.
         let mut places: BTreeMap<usize, usize> = BTreeMap::new();
         for (expr, field) in expressions.iter().zip(schema.fields()) {
@@ -608,6 +615,7 @@ impl<'t> Translator<'t> {
             let column = Column::new(field.name().clone(), data_type);
             let result = arrow_type(data_type, "UTC");
             projected.push((column, Box::new(columns.expression(&self.planned.state, expr, &result)?)));
+            computed.push(describe_expression(expr));
         }
         let place = |index: usize| places.get(&index).copied();
         let windows = flow.windows.and_then(|windows| {
@@ -622,7 +630,11 @@ impl<'t> Translator<'t> {
         let is_literal = |expr: &Expr| matches!(expr.clone().unalias_nested().data, Expr::Literal(..));
         let literals = expressions.iter().enumerate().filter(|(_, expr)| is_literal(expr)).map(|(at, _)| at);
         let replaced = flow.replaced.as_ref().map(|replaced| replaced.projected(place, literals.collect()));
-        Ok(Flow { stream: flow.stream.project(projected), windows, event_time, replaced })
+        let mut stream = flow.stream.project(projected);
+        if !computed.is_empty() {
+            stream = stream.described(&computed.join(", "));
+        }
+        Ok(Flow { stream, windows, event_time, replaced })
     }
 
     /// Writes a stream into a table.

@@ -18,6 +18,7 @@ use crate::postgres::types::column_type;
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::late::LateClauses;
+use crate::streaming::operator_tree;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use datafusion::arrow::array::{
@@ -103,13 +104,14 @@ impl Flow {
             return self.clone();
         }
         let name = column.name.clone();
+        let detail = format!("{name} is not NULL");
         let has_time = move |rows: &RecordBatch| -> Result<ArrayRef, String> {
             if rows.column(time).null_count() > 0 {
                 return Err(format!("event time \"{name}\" is NULL"));
             }
             Ok(Arc::new(BooleanArray::from(vec![true; rows.num_rows()])))
         };
-        Flow { stream: self.stream.filter_by(has_time), ..self.clone() }
+        Flow { stream: self.stream.filter_by(has_time).described(&detail), ..self.clone() }
     }
 
     /// Refuses sessions whose edges would be read before they are known.
@@ -414,7 +416,8 @@ impl Translator<'_> {
         let aggregates = if aggregates.is_empty() { vec![Aggregate::count()] } else { aggregates };
         let all = grouped
             .try_aggregate(&aggregates, state_table)
-            .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?;
+            .map_err(|reason| Error::coded("22023", format!("topology {}: {reason}", self.topology)))?
+            .described(&operator_tree::describe_aggregate(plan, late.table.as_deref()));
         let (projected, start, end) = in_order_of_plan(plan, &all, &groups, &edges, &results);
         let stream = all.project(projected);
         let kind = windows.kind;

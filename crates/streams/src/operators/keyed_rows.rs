@@ -135,8 +135,8 @@ impl Stream {
         let schema = Schema::new(columns.clone(), &names).map_err(|error| error.to_string())?;
         self.plan_state(state_table, schema)?;
         let (table, of_rows) = (state_table.to_owned(), columns.clone());
-        let mut rows = self.add(columns.into(), move |made| {
-            let name = format!("rows by their key {table}");
+        let mut rows = self.add(format!("rows by their key {table}"), columns.into(), move |made| {
+            let name = made.name.to_owned();
             let table = made.catalog.table(&table)?;
             Ok(Box::new(KeyedRows { name, table, columns: of_rows, key: of_key, deleted })
                 as Box<dyn Operator>)

@@ -47,6 +47,18 @@ pub enum WindowKind {
     },
 }
 
+impl WindowKind {
+    /// Description of windows over a column, as they stand in FROM.
+    pub(crate) fn describe(&self, time: &str) -> String {
+        match self {
+            WindowKind::Tumbling { size } => format!("TUMBLE({time}, {size:?})"),
+            WindowKind::Hopping { slide, size } => format!("HOP({time}, {slide:?}, {size:?})"),
+            WindowKind::Cumulating { step, size } => format!("CUMULATE({time}, {step:?}, {size:?})"),
+            WindowKind::Session { gap } => format!("SESSION({time}, {gap:?})"),
+        }
+    }
+}
+
 /// Windows over an event time.
 #[derive(Debug, Clone)]
 pub struct TimeWindow {
