@@ -187,9 +187,11 @@ impl Database {
         self.query_session_on(memory)
     }
 
-    /// Counters of the topologies of SQL, their operators and sources. Errors: those of reading the stored positions.
+    /// Counters of the topologies of SQL, their operators, sources and sinks, and of subscriptions. Errors: those of reading
+    /// the stored positions and states.
     pub fn stream_metrics(&self) -> Result<Vec<entresol_query::StreamMetric>> {
-        Ok(entresol_query::stream_metrics(&self.shared.topologies, &self.shared.catalog)?)
+        let shared = &self.shared;
+        Ok(entresol_query::stream_metrics(&shared.topologies, &shared.sessions, &shared.catalog)?)
     }
 
     /// Ends the topologies of SQL that run and whose owners may no longer do what they do: to be called behind a change of roles.

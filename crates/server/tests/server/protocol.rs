@@ -230,7 +230,7 @@ async fn health_and_metrics_are_served() {
     client
         .batch_execute(
             "CREATE SOURCE number (n INT NOT NULL) WITH (connector = 'generator', rows = 60, n.cardinality = 5);
-             CREATE TABLE counts (n INT PRIMARY KEY, c BIGINT);
+             CREATE TABLE counts (n INT PRIMARY KEY, c BIGINT) WITH (changes = '1 hour');
              CREATE TOPOLOGY counting COMMIT EVERY 20 ROWS AS (INSERT INTO counts SELECT n, count(*) AS c FROM number GROUP BY n
                  ON CONFLICT (n) DO UPDATE SET c = excluded.c)",
         )
@@ -242,8 +242,31 @@ async fn health_and_metrics_are_served() {
         assert!(began.elapsed() < Duration::from_secs(60), "{}", served.http("/metrics").await);
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let written = tempfile::tempdir().unwrap();
+    let sink = format!(
+        "CREATE SINK copied AS SELECT n FROM number WITH (connector = 'file', path = '{}') FORMAT PLAIN ENCODE CSV",
+        written.path().join("numbers.csv").display()
+    );
+    client.batch_execute(&sink).await.unwrap();
+    let mut subscriber = Raw::start(served.address).await;
+    subscriber.send(&message('Q', b"SUBSCRIBE TO counts\0")).await;
+    let copied = "entresol_sink_rows_written_total{sink=\"copied\"} 60\n";
+    let subscribed = ",user=\"test\",relations=\"counts\"} 5\n";
+    loop {
+        let text = served.http("/metrics").await;
+        if text.contains(copied) && text.contains(subscribed) {
+            break;
+        }
+        assert!(began.elapsed() < Duration::from_secs(60), "{text}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     let text = served.http("/metrics").await;
     for line in [
+        "entresol_topology_state_rows{topology=\"counting\"} 5\n",
+        "entresol_topology_state_bytes{topology=\"counting\"} ",
+        "entresol_sink_bytes_written_total{sink=\"copied\"} 122\n",
+        "entresol_subscription_seconds{session=\"",
+        "# TYPE entresol_topology_tuples_per_second gauge\n",
         "# TYPE entresol_topology_commits_total counter\n",
         "entresol_topology_state{topology=\"counting\",state=\"",
         "entresol_operator_tuples_in_total{topology=\"counting\",number=\"0\",operator=\"",
@@ -256,7 +279,7 @@ async fn health_and_metrics_are_served() {
     assert!(
         client.query("EXPLAIN (ANALYZE, COSTS OFF) SELECT count(*) FROM t", &[]).await.unwrap().len() > 1
     );
-    assert_eq!(served.metric("entresol_connections").await, 1.0);
-    drop(client);
+    assert_eq!(served.metric("entresol_connections").await, 2.0);
+    drop((client, subscriber));
     served.stop().await;
 }

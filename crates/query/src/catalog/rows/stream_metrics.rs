@@ -1,10 +1,13 @@
-//! Metrics of topologies, their operators and their sources for monitoring: the counters of `entresol.topologies`,
-//! `entresol.operators` and `entresol.sources`.
+//! Metrics of topologies, their operators, sources and sinks, and of subscriptions for monitoring: the counters of
+//! `entresol.topologies`, `entresol.operators`, `entresol.sources`, `entresol.sinks` and `entresol.subscriptions`.
 //!
-//! Counters begin again when a topology starts, those of sources with the topology's creation.
+//! Counters begin again when a topology starts, those of sources and sinks with the topology's creation.
 
-use super::streams::topology_sources;
+use super::streams::{topology_sources, written_of_sinks};
 use crate::error::Result;
+use crate::session::snapshots::Sessions;
+use crate::session::state_size;
+use crate::session::subscriptions::SubscriptionLine;
 use crate::session::topologies::{Topologies, TopologyStatus};
 use entresol_streams::{OperatorProgress, ProgressSnapshot};
 use entresol_tables::Catalog;
@@ -43,8 +46,13 @@ const OPERATOR_COUNTERS: [(&str, &str, OfOperator); 4] = [
     ("operator_expired_total", "Tuples that have left a state by its time to live.", |of| of.expired),
 ];
 
-/// The metrics of all topologies of a catalog. Errors: those of reading the stored positions.
-pub fn stream_metrics(topologies: &Topologies, catalog: &Catalog) -> Result<Vec<StreamMetric>> {
+/// The metrics of all topologies of a catalog, and of the subscriptions of sessions. Errors: those of reading the stored
+/// positions and states.
+pub fn stream_metrics(
+    topologies: &Topologies,
+    sessions: &Sessions,
+    catalog: &Catalog,
+) -> Result<Vec<StreamMetric>> {
     let all = topologies.statuses();
     let now_ns = catalog.context().pool().env().now_ns();
     let labelled = |status: &TopologyStatus| vec![("topology", status.name.clone())];
@@ -86,6 +94,15 @@ pub fn stream_metrics(topologies: &Topologies, catalog: &Catalog) -> Result<Vec<
             })
             .collect(),
     });
+    metrics.push(StreamMetric {
+        name: "topology_tuples_per_second",
+        help: "Input tuples of committed transactions per second, over the last second or so.",
+        is_counter: false,
+        values: with_progress()
+            .filter(|(status, _)| status.state == "running")
+            .map(|(status, progress)| (labelled(status), progress.tuples_per_s as f64))
+            .collect(),
+    });
     for (name, help, of) in OPERATOR_COUNTERS {
         let values = all.iter().flat_map(|status| {
             status.operators.iter().enumerate().map(move |(number, operator)| {
@@ -106,5 +123,71 @@ pub fn stream_metrics(topologies: &Topologies, catalog: &Catalog) -> Result<Vec<
         });
         metrics.push(StreamMetric { name, help, is_counter: true, values: values.collect() });
     }
+    metrics.extend(state_metrics(&all, catalog)?);
+    metrics.extend(sink_metrics(all, catalog)?);
+    metrics.extend(subscription_metrics(sessions));
     Ok(metrics)
+}
+
+/// Estimated sizes of the states of topologies.
+fn state_metrics(all: &[TopologyStatus], catalog: &Catalog) -> Result<[StreamMetric; 2]> {
+    let (mut rows, mut bytes) = (Vec::new(), Vec::new());
+    for status in all {
+        let size = state_size::size_of_topology(catalog, &status.name)?;
+        let labels = vec![("topology", status.name.clone())];
+        rows.push((labels.clone(), size.rows as f64));
+        bytes.push((labels, size.bytes as f64));
+    }
+    let gauge = |name, help, values| StreamMetric { name, help, is_counter: false, values };
+    Ok([
+        gauge("topology_state_rows", "Rows of the state tables of a topology, estimated.", rows),
+        gauge("topology_state_bytes", "Bytes of the state tables of a topology, estimated.", bytes),
+    ])
+}
+
+/// Counters of what sinks have written.
+fn sink_metrics(all: Vec<TopologyStatus>, catalog: &Catalog) -> Result<[StreamMetric; 2]> {
+    let sinks: Vec<TopologyStatus> = all.into_iter().filter(|status| status.sink.is_some()).collect();
+    let (mut rows, mut bytes) = (Vec::new(), Vec::new());
+    for (sink, written) in sinks.iter().zip(written_of_sinks(&sinks, catalog)?) {
+        let Some(written) = written else { continue };
+        let labels = vec![("sink", sink.name.clone())];
+        rows.extend(written.rows.map(|count| (labels.clone(), count as f64)));
+        bytes.extend(written.bytes.map(|count| (labels, count as f64)));
+    }
+    let counter = |name, help, values| StreamMetric { name, help, is_counter: true, values };
+    Ok([
+        counter("sink_rows_written_total", "Rows that a sink has written into files.", rows),
+        counter("sink_bytes_written_total", "Bytes that a sink has written into files.", bytes),
+    ])
+}
+
+/// Subscriptions that run: the rows sent to each client, and the time since they began.
+fn subscription_metrics(sessions: &Sessions) -> [StreamMetric; 2] {
+    let lines = sessions.subscriptions();
+    let of = |value: &dyn Fn(&SubscriptionLine) -> f64| {
+        let labels = |line: &SubscriptionLine| {
+            let session = line.client.process_id.to_string();
+            vec![
+                ("session", session),
+                ("user", line.client.user.clone()),
+                ("relations", line.relations.clone()),
+            ]
+        };
+        lines.iter().map(|line| (labels(line), value(line))).collect()
+    };
+    [
+        StreamMetric {
+            name: "subscription_rows_total",
+            help: "Rows that a subscription has sent.",
+            is_counter: true,
+            values: of(&|line| line.rows as f64),
+        },
+        StreamMetric {
+            name: "subscription_seconds",
+            help: "Time since a subscription began.",
+            is_counter: false,
+            values: of(&|line| line.elapsed.as_secs_f64()),
+        },
+    ]
 }

@@ -154,11 +154,38 @@ pub(super) fn operators(topologies: &Topologies) -> DFResult<RecordBatch> {
     Ok(RecordBatch::try_from_iter_with_nullable(columns.map(nullable))?)
 }
 
+/// Rows and bytes that a sink has written, as far as it counts them.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct SinkProgress {
+    pub(super) bytes: Option<i64>,
+    pub(super) rows: Option<i64>,
+}
+
+/// Progress of each sink of these topologies; none of one that stores nothing of it.
+pub(super) fn written_of_sinks(
+    sinks: &[TopologyStatus],
+    catalog: &Catalog,
+) -> DFResult<Vec<Option<SinkProgress>>> {
+    let stored = stored_rows(catalog, SINKS_TABLE)?;
+    let count = |row: &[Value], at: usize| match row.get(at) {
+        Some(Value::BigInt(count)) => Some(*count),
+        _ => None,
+    };
+    // Where files are rolled there are several: the last one has all rows, and of these the least bytes wait.
+    let last = |row: &&Vec<Value>| (count(row, ROWS_WRITTEN), Reverse(count(row, BYTES_WRITTEN)));
+    let of_sink = |status: &TopologyStatus| {
+        let name = Value::from(status.name.as_str());
+        let row = stored.iter().filter(|row| row.first() == Some(&name)).max_by_key(last)?;
+        Some(SinkProgress { bytes: count(row, BYTES_WRITTEN), rows: count(row, ROWS_WRITTEN) })
+    };
+    Ok(sinks.iter().map(of_sink).collect())
+}
+
 /// The sinks, with what they wrote.
 pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<RecordBatch> {
     let all: Vec<TopologyStatus> =
         topologies.statuses().into_iter().filter(|status| status.sink.is_some()).collect();
-    let stored = stored_rows(catalog, SINKS_TABLE)?;
+    let written = written_of_sinks(&all, catalog)?;
     let text = |of: &dyn Fn(&TopologyStatus) -> Option<String>| -> ArrayRef {
         Arc::new(all.iter().map(of).collect::<StringArray>())
     };
@@ -167,18 +194,8 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
             all.iter().map(|status| status.progress.as_ref().map(|progress| of(progress).cast_signed()));
         Arc::new(numbers.collect::<Int64Array>())
     };
-    let written = |at: usize| -> ArrayRef {
-        let number = |status: &TopologyStatus| {
-            let number = |row: &[Value], at: usize| match row.get(at) {
-                Some(Value::BigInt(number)) => Some(*number),
-                _ => None,
-            };
-            let of_sink = |row: &&Vec<Value>| row.first() == Some(&Value::from(status.name.as_str()));
-            // Where files are rolled there are several: the last one has all rows, and of these the least bytes wait.
-            let last = |row: &&Vec<Value>| (number(row, ROWS_WRITTEN), Reverse(number(row, BYTES_WRITTEN)));
-            number(stored.iter().filter(of_sink).max_by_key(last)?, at)
-        };
-        Arc::new(all.iter().map(number).collect::<Int64Array>())
+    let written = |of: fn(&SinkProgress) -> Option<i64>| -> ArrayRef {
+        Arc::new(written.iter().map(|written| of(written.as_ref()?)).collect::<Int64Array>())
     };
     let owners = owners(catalog)?;
     let owner = |status: &TopologyStatus| Some(owners::shown(&owners, OwnedObject::Topology, &status.name));
@@ -188,8 +205,8 @@ pub(super) fn sinks(topologies: &Topologies, catalog: &Catalog) -> DFResult<Reco
         ("target", text(&|status| status.sink.clone())),
         ("tuples", number(&|progress| progress.tuples)),
         ("commits", number(&|progress| progress.transactions)),
-        ("bytes_written", written(BYTES_WRITTEN)),
-        ("rows_written", written(ROWS_WRITTEN)),
+        ("bytes_written", written(|written| written.bytes)),
+        ("rows_written", written(|written| written.rows)),
         ("error", text(&|status| status.error.clone())),
         ("owner", text(&owner)),
     ];
