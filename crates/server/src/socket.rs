@@ -179,7 +179,7 @@ impl Socket {
         Ok(self.io.flush().await?)
     }
 
-    /// Whether Terminate is the last message of a client that does not listen any more. What arrived before
+    /// Tells whether Terminate is the last message of a client that does not listen any more. What arrived before
     /// it closed its socket can still be read.
     async fn has_terminated(&mut self) -> bool {
         while self.input.len() < READ_AHEAD_BYTES_MAX && self.read_more().await.unwrap_or(false) {}

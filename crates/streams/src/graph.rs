@@ -190,7 +190,7 @@ impl Graph {
             (None, Ok(schema)) => drop(self.planned.insert(table.to_owned(), schema)),
             (Some(found), _) if rejects_table::has_columns(found.visible_columns()) => {}
             _ => self.report(format!(
-                "table {table} has not the columns source, line, reason, record and topology"
+                "table {table} has not the columns source, line, reason, record, topology and byte_offset"
             )),
         }
     }

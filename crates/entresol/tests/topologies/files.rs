@@ -28,8 +28,9 @@ fn files_of_a_pattern_are_read_once_each_over_restarts() {
     append(&file("2026-02.csv"), "5,5.5\n");
     wait_for(&mut session, "SELECT count(*) FROM stored", "5");
     wait_for(&mut session, "SELECT count(*) FROM bad_lines", "1");
-    let bad = rows(&mut session, "SELECT source, line, reason, record FROM bad_lines");
+    let bad = rows(&mut session, "SELECT source, line, reason, record, topology, byte_offset FROM bad_lines");
     assert_eq!((&*bad[0][0], &*bad[0][1], &*bad[0][3]), ("lines", "3", "x,y"));
+    assert_eq!(bad[0][4..], ["follow", "15"]);
     assert!(bad[0][2].contains("2025-12.csv: column id: 'x' is not a INT"), "{bad:?}");
     assert_eq!(rows(&mut session, "SELECT count(*) FROM streams_splits")[0], ["3"]);
     drop(session);

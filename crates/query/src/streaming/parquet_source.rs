@@ -156,6 +156,7 @@ impl ParquetReader {
             Err(error) if count <= 1 => to.rejects.push(Reject {
                 tuples_before: to.positions.len(),
                 line: before + 1,
+                offset: None,
                 reason: format!("{}: {}", place(before), reason_of(&error)),
                 raw: record(rows),
             }),

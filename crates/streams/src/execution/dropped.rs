@@ -71,7 +71,7 @@ impl DroppedTuples {
                 break;
             }
             let record = record(&batch.rows().slice(at, 1).into(), TEXT_BYTES_MAX)?;
-            let row = rejects_table::row(source, 0, &self.reason, &record);
+            let row = rejects_table::row(source, (0, None), &self.reason, &record);
             if self.has_room_for(&row) { self.rows.push(row) } else { self.more += 1 }
         }
         Ok(())
@@ -98,7 +98,7 @@ impl DroppedTuples {
             return Ok(());
         }
         let record = format!("{} more tuples of the transaction", self.more);
-        self.table.write(transaction, &[rejects_table::row("", 0, &self.reason, &record)])
+        self.table.write(transaction, &[rejects_table::row("", (0, None), &self.reason, &record)])
     }
 }
 

@@ -260,7 +260,10 @@ impl FeedSource {
         let Some(table) = self.rejects_table.as_ref().filter(|_| !self.rejects.is_empty()) else {
             return Ok(());
         };
-        let row = |reject: &Reject| rejects_table::row(&self.name, reject.line, &reject.reason, &reject.raw);
+        let row = |reject: &Reject| {
+            let place = (reject.line, reject.offset);
+            rejects_table::row(&self.name, place, &reject.reason, &reject.raw)
+        };
         table.write(tx, &self.rejects.iter().map(row).collect::<Vec<_>>())
     }
 

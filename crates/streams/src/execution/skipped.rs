@@ -32,8 +32,10 @@ impl SkippedTuples {
         if self.table.is_some() {
             let record = record(tuple, TEXT_BYTES_MAX)?;
             self.rows.push(match error {
-                Error::InStep(step) => rejects_table::row(&step.step, 0, &step.without_tuple(), &record),
-                error => rejects_table::row(operator, 0, &error.to_string(), &record),
+                Error::InStep(step) => {
+                    rejects_table::row(&step.step, (0, None), &step.without_tuple(), &record)
+                }
+                error => rejects_table::row(operator, (0, None), &error.to_string(), &record),
             });
         }
         Ok(())

@@ -53,7 +53,7 @@ impl JsonReader {
     pub(crate) fn read(&mut self, lines_max: usize) -> Result<SourceBatch> {
         let (mut positions, mut rejects) = (Vec::new(), Vec::new());
         while positions.len() + rejects.len() < lines_max {
-            let number = self.position.line;
+            let begin = self.position;
             let Some(made) = self.next_line()? else { break };
             let made = match made {
                 Ok(()) => {
@@ -76,7 +76,8 @@ impl JsonReader {
                     let shown = &shown[..shown.len().min(SHOWN_BYTES)];
                     rejects.push(Reject {
                         tuples_before: positions.len(),
-                        line: number,
+                        line: begin.line,
+                        offset: Some(begin.offset),
                         reason,
                         raw: String::from_utf8_lossy(shown).into_owned(),
                     });
@@ -158,6 +159,10 @@ mod tests {
         let lines: Vec<(u64, usize)> =
             rejects.iter().map(|reject| (reject.line, reject.tuples_before)).collect();
         assert_eq!(lines, [(3, 1), (4, 1), (6, 2), (7, 2)]);
+        for (reject, begin) in rejects.iter().zip(["[]", "{\"id\": \"x\"}", "{\"id\": \"y", "{\"id\": null}"])
+        {
+            assert!(text[reject.offset.unwrap() as usize..].starts_with(begin), "{begin}");
+        }
         assert!(rejects[2].reason.contains("longer than 1048576 bytes"), "{}", rejects[2].reason);
         assert_eq!(rejects[2].raw.len(), SHOWN_BYTES);
         assert_eq!(rejects[3].reason, "column id: NULL in a NOT NULL column");

@@ -76,6 +76,8 @@ pub struct Reject {
     pub tuples_before: usize,
     /// Line at which it begins.
     pub line: u64,
+    /// Bytes of the file before it, if it is of a file of lines.
+    pub offset: Option<u64>,
     /// Reason.
     pub reason: String,
     /// The record as it was read.

@@ -332,7 +332,8 @@ impl PartialBatch<'_> {
 
     fn reject(&mut self, line: u64, text: &[u8], reason: String) {
         let raw = String::from_utf8_lossy(&text[..text.len().min(SHOWN_BYTES)]).into_owned();
-        self.rejects.push(Reject { tuples_before: self.builder.len(), line, reason, raw });
+        let (tuples_before, offset) = (self.builder.len(), None);
+        self.rejects.push(Reject { tuples_before, line, offset, reason, raw });
     }
 
     fn finish(&mut self) -> ReceivedBatch {

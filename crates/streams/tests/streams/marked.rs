@@ -72,7 +72,7 @@ impl Source for Script {
                 Line::Mark(id) => [number(id), Value::Boolean(true), Value::BigInt(-1)],
                 Line::Reject => {
                     let (line, reason, raw) = (at as u64, "no row".to_owned(), String::new());
-                    rejects.push(Reject { tuples_before: positions.len(), line, reason, raw });
+                    rejects.push(Reject { tuples_before: positions.len(), line, offset: None, reason, raw });
                     continue;
                 }
             };

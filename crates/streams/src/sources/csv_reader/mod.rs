@@ -127,6 +127,7 @@ impl CsvReader {
                 Err(reason) => rejects.push(Reject {
                     tuples_before: positions.len(),
                     line: self.record.position().map_or(start.line, csv::Position::line),
+                    offset: Some(self.record.position().map_or(start.offset, csv::Position::byte)),
                     reason,
                     raw: self.raw(),
                 }),
@@ -192,7 +193,8 @@ impl CsvReader {
         let line = start.line + blank_lines;
         let next = (blank + line_end + 1).min(bytes.len()) as u64;
         self.seek(Position { offset: start.offset + next, line: line + 1 })?;
-        Ok(Reject { tuples_before, line, reason, raw })
+        let offset = Some(start.offset + blank as u64);
+        Ok(Reject { tuples_before, line, offset, reason, raw })
     }
 
     fn read_from(&mut self, start: Position, bytes_max: u64) -> Result<Vec<u8>> {
