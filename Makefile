@@ -37,6 +37,15 @@ test: setup ## Set up, build and run all tests.
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test -p entresol-memory --lib
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test --workspace --test memory
 	ENTRESOL_SHORT_MEMORY=1 $(CARGO) test --workspace --test transactions -- bank:: stress::
+	@# Where a run must end, MUTANTS_BEGIN_BY is the time in seconds since 1970 behind which they are left out.
+	@if [ -n "$$MUTANTS_BEGIN_BY" ] && [ "$$(date +%s)" -gt "$$MUTANTS_BEGIN_BY" ]; then \
+		echo "make test-mutants is skipped: it begins too late to end in time; run it by itself"; \
+	else \
+		$(MAKE) --no-print-directory test-mutants; \
+	fi
+
+.PHONY: test-mutants
+test-mutants: setup ## Leave out each flush and fence of memory, structures and transactions in turn; a part of make test.
 	$(CARGO) test -p entresol-transactions --features mutants --test mutants --test protocol_mutants
 	$(CARGO) test -p entresol-memory -p entresol-structures --features mutants --lib --test crash every_mutant
 
