@@ -142,3 +142,36 @@ fn operators_are_shown_as_a_tree() {
     ];
     assert_eq!(lines, expected);
 }
+
+/// Joins say by which columns, and queries of batches which tables they read.
+#[test]
+fn joins_are_shown_with_their_columns() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(
+            "CREATE SOURCE a (at TIMESTAMP NOT NULL, k INT NOT NULL, v DOUBLE, WATERMARK FOR at AS at)
+                 WITH (connector = 'generator', rows = 10, step = '1 second', k.cardinality = 5);
+             CREATE SOURCE b (at TIMESTAMP NOT NULL, k INT NOT NULL, w DOUBLE, WATERMARK FOR at AS at)
+                 WITH (connector = 'generator', rows = 10, step = '1 second', k.cardinality = 5);
+             CREATE TABLE both (at TIMESTAMP, k INT, v DOUBLE, w DOUBLE);
+             CREATE TABLE names (id INT PRIMARY KEY, k INT, name VARCHAR);
+             CREATE TABLE named (k INT, name VARCHAR);
+             CREATE TOPOLOGY t AS (
+                 INSERT INTO both SELECT a.at, a.k, a.v, b.w FROM a JOIN b ON a.k = b.k
+                     AND b.at BETWEEN a.at - INTERVAL '1 second' AND a.at;
+                 INSERT INTO named SELECT a.k, x.name FROM a JOIN names x ON x.k = a.k)",
+        )
+        .unwrap();
+    let lines: Vec<String> = rows(&mut session, "EXPLAIN TOPOLOGY t").into_iter().flatten().take(8).collect();
+    let expected = [
+        "  source a: generator",
+        "  ├─ join t_open: join of streams, on a.k = b.k",
+        "  │  └─ TO_TABLE both",
+        "  └─ query of each batch (JOIN): names on a.k = x.k",
+        "     └─ TO_TABLE named",
+        "  source b: generator",
+    ];
+    assert_eq!(lines[2..], expected);
+    assert!(rows(&mut session, "EXPLAIN TOPOLOGY t").concat().contains(&"  └─ → join t_open".to_owned()));
+}

@@ -12,6 +12,7 @@
 use crate::error::{Error, Result};
 use crate::planner::rules::asof::Condition;
 use crate::streaming::joins::{Side, in_order_of_join, join_side, keeps_times, side};
+use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator};
 use crate::streaming::retention::StateTtl;
 use datafusion::arrow::datatypes::DataType as ArrowType;
@@ -53,7 +54,7 @@ impl Translator<'_> {
             left: join_side(&left, None, left_keys, None)?,
             right: join_side(&right, None, right_keys, None)?,
         };
-        let stream = left.flow.stream.asof_join(&right.flow.stream, joined);
+        let stream = left.flow.stream.asof_join(&right.flow.stream, joined).described(&describe_keys(join));
         Ok(in_order_of_join(join, &stream, (&left, &right), true))
     }
 

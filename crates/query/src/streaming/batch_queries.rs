@@ -22,8 +22,10 @@ use crate::planner::rules::asof::{expanded, is_asof};
 use crate::streaming::bound_plans::{BoundPlan, Occasion, reads_stream, state_of_thread, stream_columns};
 use crate::streaming::connectors::EventTime;
 use crate::streaming::filled_relations::FilledRelation;
+use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::ReplacedBy;
+use crate::streaming::table_queries::tables_of;
 use crate::streaming::windows::Windows;
 use datafusion::arrow::array::{ArrayRef, AsArray, Int64Array, RecordBatch, RecordBatchOptions};
 use datafusion::arrow::compute::interleave_record_batch;
@@ -203,6 +205,16 @@ impl<'p> BatchNode<'p> {
     }
 }
 
+/// Tables that a node reads beside its input, and the columns by which a join finds their rows.
+fn tables_beside(node: &LogicalPlan, input: &LogicalPlan) -> Result<String> {
+    let before = tables_of(input)?;
+    let tables: Vec<String> =
+        tables_of(node)?.into_keys().filter(|name| !before.contains_key(name)).collect();
+    let keys =
+        if let LogicalPlan::Join(join) = node { format!(" {}", describe_keys(join)) } else { String::new() };
+    Ok(tables.join(", ") + &keys)
+}
+
 impl Translator<'_> {
     /// Node of a plan that is run for each batch of its stream.
     pub(crate) fn batch_node(&mut self, plan: &LogicalPlan) -> Result<Flow> {
@@ -256,6 +268,7 @@ impl Translator<'_> {
             Some(table) => flow.stream.record_sent(results, leading, &table, operator),
             None => flow.stream.apply(results, operator),
         };
+        let stream = stream.described(&tables_beside(plan, node.input())?);
         let place = |column: usize| places.get(&column).copied();
         let replaced = flow.replaced.as_ref().map(|replaced| {
             if node.has_one_row() {

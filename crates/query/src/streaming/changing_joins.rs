@@ -22,6 +22,7 @@ use crate::planner::row_expressions::Columns;
 use crate::postgres::types::column_type;
 use crate::streaming::connectors::EventTime;
 use crate::streaming::joins::{Side, equality, filtered, ordered_columns};
+use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::retention::StateTtl;
@@ -84,6 +85,7 @@ impl Translator<'_> {
                 keys_in_dram: GROUPS_IN_DRAM_MAX,
             },
         );
+        let stream = stream.described(&describe_keys(join));
         let widths = [first, second].map(|side| side.flow.stream.columns().len());
         let (stream, places) = ordered_columns(join, &stream, widths);
         let replaced =

@@ -14,6 +14,7 @@
 use crate::error::{Error, Result};
 use crate::planner::row_expressions::Columns;
 use crate::streaming::connectors::EventTime;
+use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::retention::{JoinRetention, unbounded};
 use crate::streaming::windows::Windows;
@@ -112,7 +113,7 @@ impl Translator<'_> {
             condition,
         };
         self.joins = true;
-        let stream = first.flow.stream.join(&second.flow.stream, joined);
+        let stream = first.flow.stream.join(&second.flow.stream, joined).described(&describe_keys(join));
         let has_watermark = retention.are_bounded() == [true; 2];
         Ok(in_order_of_join(join, &stream, (&first, &second), has_watermark))
     }

@@ -11,7 +11,7 @@
 //! An operator with several inputs stands with all that follows below the first of them, and by its name below the others.
 //! Projections that choose columns only are left out.
 
-use datafusion::logical_expr::{Aggregate, Expr};
+use datafusion::logical_expr::{Aggregate, Expr, Join};
 use entresol_streams::TopologyOperator;
 
 /// Greatest length of a shown expression, in characters.
@@ -48,6 +48,15 @@ pub(crate) fn describe_expression(expr: &Expr) -> String {
         Some((end, _)) => format!("{} …", shown[..end].trim_end()),
         None => shown,
     }
+}
+
+/// Equal columns of both sides of a join.
+pub(crate) fn describe_keys(join: &Join) -> String {
+    let pair = |(left, right): &(Expr, Expr)| {
+        format!("{} = {}", describe_expression(left), describe_expression(right))
+    };
+    let pairs: Vec<String> = join.on.iter().map(pair).collect();
+    if pairs.is_empty() { "without equal columns".to_owned() } else { format!("on {}", pairs.join(" AND ")) }
 }
 
 /// Values and groups of an aggregate of windows, and the table of its late rows.

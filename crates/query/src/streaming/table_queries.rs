@@ -53,7 +53,7 @@ impl Translator<'_> {
 }
 
 /// Tables that a plan reads, by their names.
-fn tables_of(plan: &LogicalPlan) -> Result<BTreeMap<String, Arc<Table>>> {
+pub(crate) fn tables_of(plan: &LogicalPlan) -> Result<BTreeMap<String, Arc<Table>>> {
     let mut tables = BTreeMap::new();
     plan.apply_with_subqueries(|node| {
         if let LogicalPlan::TableScan(scan) = node
