@@ -150,25 +150,11 @@ impl Socket {
 
     /// Sends the deferred answers.
     pub(crate) async fn send_deferred(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
-        if self.deferred { self.flush_guarded(guard).await } else { Ok(()) }
+        if self.deferred { self.flush_answers(guard).await } else { Ok(()) }
     }
 
-    /// Sends all messages. A client that has sent Terminate need not listen: what it sent is still done.
+    /// Sends all messages.
     pub(crate) async fn flush(&mut self) -> Result<(), End> {
-        if let Err(error) = self.send_all().await {
-            if !self.has_terminated().await {
-                return Err(error);
-            }
-            self.out.bytes.clear();
-        }
-        self.deferred = false;
-        if self.out.bytes.capacity() > KEPT_BYTES {
-            self.out.bytes = BytesMut::new();
-        }
-        Ok(())
-    }
-
-    async fn send_all(&mut self) -> Result<(), End> {
         while !self.out.bytes.is_empty() {
             let sent = self.io.write_buf(&mut self.out.bytes).await?;
             if sent == 0 {
@@ -176,7 +162,25 @@ impl Socket {
             }
             add(&self.shared.metrics.bytes_sent_total, sent as u64);
         }
-        Ok(self.io.flush().await?)
+        self.io.flush().await?;
+        self.deferred = false;
+        if self.out.bytes.capacity() > KEPT_BYTES {
+            self.out.bytes = BytesMut::new();
+        }
+        Ok(())
+    }
+
+    /// As [`Socket::flush_guarded`], between statements: a client that has sent Terminate need not listen to the answers
+    /// so far, and what it sent is still done.
+    pub(crate) async fn flush_answers(&mut self, guard: &mut Guard) -> Result<(), Interrupt> {
+        match self.flush_guarded(guard).await {
+            Err(Interrupt::Disconnected) if self.has_terminated().await => {
+                self.out.bytes.clear();
+                self.deferred = false;
+                Ok(())
+            }
+            flushed => flushed,
+        }
     }
 
     /// Tells whether Terminate is the last message of a client that does not listen any more. What arrived before

@@ -278,7 +278,7 @@ impl Connection {
     async fn flush(&mut self) -> Result<(), End> {
         // The statement has ended.
         self.guard.statement = Arc::default();
-        match self.socket.flush_guarded(&mut self.guard).await {
+        match self.socket.flush_answers(&mut self.guard).await {
             Ok(()) => Ok(()),
             Err(Interrupt::Disconnected) => Err(End::Gone),
             Err(Interrupt::Shutdown) => Err(End::Fatal(shutting_down())),

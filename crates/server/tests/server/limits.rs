@@ -155,6 +155,20 @@ async fn statements_sent_before_terminate_are_run() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_for_a_client_that_left_with_terminate_are_not_computed_on() {
+    let served = Served::start().await;
+    let mut raw = Raw::start(served.address).await;
+    let mut bytes = message('Q', b"SELECT value FROM generate_series(1, 1000000000000)\0");
+    bytes.extend(message('X', b""));
+    raw.send(&bytes).await;
+    raw.answered().await;
+    drop(raw);
+    served.eventually("it has ended", |counts| counts.connections == 0).await;
+    served.memory_is_back().await;
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn memory_of_a_statement_is_bounded() {
     let served = Served::with(limited(|limits| limits.statement_memory_bytes = 1 << 20)).await;
     let client = served.client().await;
