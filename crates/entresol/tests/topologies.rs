@@ -22,6 +22,8 @@ mod chains;
 mod changing_joins;
 #[path = "topologies/common_parts.rs"]
 mod common_parts;
+#[path = "topologies/computed_columns.rs"]
+mod computed_columns;
 #[path = "topologies/conflicts.rs"]
 mod conflicts;
 #[path = "topologies/corrections.rs"]
@@ -155,12 +157,12 @@ fn wait_for(session: &mut Session, sql: &str, wanted: &str) {
     }
 }
 
-/// SQLSTATE of an error of a statement.
 /// Messages of the notices since the last call.
 fn notices_of(session: &Session) -> Vec<String> {
     session.take_notices().into_iter().map(|notice| notice.message).collect()
 }
 
+/// SQLSTATE of an error of a statement.
 fn sqlstate(error: &entresol::Error) -> &'static str {
     let source = std::error::Error::source(error);
     source.and_then(|source| source.downcast_ref::<entresol::query::Error>()).unwrap().sqlstate()

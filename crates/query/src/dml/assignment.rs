@@ -77,6 +77,24 @@ pub(crate) fn array(table: &str, column: &Column, array: &ArrayRef, zone: &Zone)
     Ok(builder.finish())
 }
 
+/// Converts computed values to an array of those that `column` stores: of its length, or JSON.
+pub(crate) fn fitted_array(
+    table: &str,
+    column: &Column,
+    computed: &ArrayRef,
+    zone: &Zone,
+) -> Result<ArrayRef> {
+    if column.modifier == Modifier::None {
+        return array(table, column, computed, zone);
+    }
+    let mut values = vec![Value::Null; computed.len()];
+    AssignmentTarget { table, column }.fill(computed, zone, |row, value| values[row] = value)?;
+    let mut builder =
+        ColumnBuilder::new(column.data_type, &arrow_type(column.data_type, zone.name()), values.len());
+    values.iter().for_each(|value| builder.push(value));
+    Ok(builder.finish())
+}
+
 /// Returns true if each value of a type is one of the other, so that an array is converted as a whole.
 fn widens(from: &ArrowType, to: &ArrowType) -> bool {
     use ArrowType::{

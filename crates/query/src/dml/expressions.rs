@@ -37,6 +37,7 @@ pub(crate) struct Scope {
 }
 
 /// Planned expression, ready to be evaluated.
+#[derive(Debug)]
 pub(crate) struct ComputedExpression {
     expr: Arc<dyn PhysicalExpr>,
     /// Name and type of its values.
@@ -130,7 +131,18 @@ impl Scope {
 
     /// Plans an expression; `what` names it in errors.
     pub(crate) fn plan(&self, what: &str, expr: &SqlExpr) -> Result<ComputedExpression> {
+        self.plan_if(what, expr, |_| Ok(()))
+    }
+
+    /// Plans an expression that a check accepts.
+    pub(crate) fn plan_if(
+        &self,
+        what: &str,
+        expr: &SqlExpr,
+        check: impl FnOnce(&Expr) -> Result<()>,
+    ) -> Result<ComputedExpression> {
         let logical = self.logical(what, expr.clone(), None)?;
+        check(&logical)?;
         let mut computed = self.physical(vec![logical])?;
         computed.pop().ok_or_else(|| Error::Internal("a planned expression is missing".into()))
     }

@@ -24,6 +24,7 @@ use crate::streaming::replacement;
 use crate::streaming::replanning::ReplannedTopologies;
 use crate::streaming::seeking::seek_source;
 use crate::streaming::starting::{parse, start, stored};
+use crate::streaming::steps::state_of_topologies;
 use crate::streaming::stored_streams;
 use std::sync::Arc;
 
@@ -165,7 +166,7 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
     let before = before.ok_or_else(|| Error::coded("42704", format!("source \"{name}\" does not exist")))?;
     let create =
         created_source(&before).ok_or_else(|| Error::Internal(format!("{before} is not a source")))?;
-    let definition = SourceDefinition::new(&session.catalog, &create)?;
+    let definition = SourceDefinition::new(&session.catalog, &state_of_topologies(session), &create)?;
     if let Some(connector) = definition.outside() {
         check_outside(session, ("source", connector))?;
     }
@@ -193,12 +194,12 @@ pub(crate) async fn alter_source(session: &SessionCore, name: &str, change: &Str
                 format!("ADD COLUMN of source \"{name}\", which has all columns of the changes of its table");
             return Err(Error::coded("55000", message));
         }
-        StreamChange::AddColumn(column) => options_text::with_column(&before, &column.to_string())?,
+        StreamChange::AddColumn(column) => options_text::with_column(&before, column)?,
         _ => return Err(Error::Internal("a change of a topology of a source".to_owned())),
     };
     stored_topologies::check_topology(&after)?;
     let parsed = created_source(&after).ok_or_else(|| Error::Internal(format!("{after} is not a source")))?;
-    let changed = SourceDefinition::new(&session.catalog, &parsed)?;
+    let changed = SourceDefinition::new(&session.catalog, &state_of_topologies(session), &parsed)?;
     check_rejects(&session.catalog, name, changed.rejects.as_deref())?;
     let users = session.options.topologies.users(|used| used.uses(name));
     let replanning = ReplannedTopologies::stop(session, users, |_| true).await?;

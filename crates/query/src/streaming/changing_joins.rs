@@ -20,12 +20,12 @@
 use crate::error::{Error, Result};
 use crate::planner::row_expressions::Columns;
 use crate::postgres::types::column_type;
-use crate::streaming::connectors::EventTime;
 use crate::streaming::joins::{Side, equality, filtered, ordered_columns};
 use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::retention::StateTtl;
+use crate::streaming::watermarks::EventTime;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::DFSchema;
 use datafusion::logical_expr::utils::conjunction;

@@ -16,19 +16,20 @@
 
 use crate::ddl::table_definition::declared_column;
 use crate::error::{Error, Result};
-use crate::parser::durations::{interval, interval_of, invalid};
-use crate::parser::names::identifier;
+use crate::parser::durations::invalid;
 use crate::parser::own::streaming::{CreateSource, Encoding, TABLE_CONNECTOR};
+use crate::streaming::computed_columns::ComputedColumns;
 use crate::streaming::generated_rows::{Generator, rows_per_second, start_us};
 use crate::streaming::logged_table::LoggedTable;
 use crate::streaming::options::StreamOptions;
 use crate::streaming::parquet_source::ParquetSource;
-use datafusion::sql::sqlparser::ast::{BinaryOperator, Expr};
+use crate::streaming::watermarks::EventTime;
+use datafusion::execution::SessionState;
 use entresol_memory::MemoryBudget;
 use entresol_streams::{
-    ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, IncludedColumns,
-    IncludingSource, MarkedSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION,
-    TRANSACTION_ORDER, TcpEndpoint, TcpSource, TransactionColumns, TransactionSource,
+    ChangeFormat, ChangesSource, DELETED, Envelope, FileFormat, FilesSource, IncludedColumns, MappedSource,
+    MarkedSource, Nexmark, NexmarkEntity, PacedSource, Source, TRANSACTION, TRANSACTION_ORDER, TcpEndpoint,
+    TcpSource, TransactionColumns, TransactionSource,
 };
 use entresol_tables::{Catalog, Column, DataType, Error as TableError, Schema, Table, change_columns};
 use std::path::{Path, PathBuf};
@@ -42,8 +43,11 @@ const NEXMARK_EVENTS_PER_SECOND_MAX: u64 = 1_000_000_000;
 #[derive(Debug, Clone)]
 pub(crate) struct SourceDefinition {
     pub(crate) columns: Vec<Column>,
-    /// Contents of the last columns, which say where rows come from.
+    /// Columns that are not computed, those that say where rows come from behind the others.
+    read: Vec<Column>,
+    /// Contents of the columns that say where rows come from.
     included: Vec<IncludedColumns>,
+    computed: ComputedColumns,
     pub(crate) event_time: Option<EventTime>,
     /// Silence after which windows over several sources do not wait for it.
     pub(crate) idle_timeout: Option<Duration>,
@@ -54,14 +58,6 @@ pub(crate) struct SourceDefinition {
     /// Columns that mark transactions.
     marks: Option<TransactionColumns>,
     connector: Connector,
-}
-
-/// Event time of a source.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct EventTime {
-    pub(crate) column: usize,
-    pub(crate) lateness: Duration,
-    pub(crate) future_limit: Duration,
 }
 
 /// Marks of the transactions of a source.
@@ -129,47 +125,42 @@ struct TransactionMarks {
 }
 
 impl SourceDefinition {
-    /// Definition that a statement declares. That of a table's changes needs the table.
-    pub(crate) fn new(catalog: &Arc<Catalog>, create: &CreateSource) -> Result<SourceDefinition> {
-        let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
-        let mut keys = create.key.clone();
-        let included = create.included.iter().map(|(_, definition)| definition);
-        for definition in create.columns.iter().chain(included) {
-            let declared = declared_column(definition)?;
-            let only_null = declared.default.is_none()
-                && declared.checks.is_empty()
-                && declared.unique.is_none()
-                && declared.generated.is_none();
-            if !only_null {
-                let message = "constraints of a source's column other than NOT NULL and PRIMARY KEY";
-                return Err(Error::unsupported(message));
-            }
-            if declared.is_key() && keys.replace(vec![declared.column.name.clone()]).is_some() {
-                let message = format!("source \"{}\" has several primary keys", create.name);
-                return Err(Error::coded("42P16", message));
-            }
-            if columns.iter().any(|column| column.name == declared.column.name) {
-                let message = format!("column \"{}\" specified more than once", declared.column.name);
-                return Err(Error::coded("42701", message));
-            }
-            columns.push(declared.column);
-        }
+    /// Definition that a statement declares. That of a table's changes needs the table. Expressions are planned with the state of
+    /// topologies ([`crate::streaming::steps::state_of_topologies`]).
+    pub(crate) fn new(
+        catalog: &Arc<Catalog>,
+        state: &SessionState,
+        create: &CreateSource,
+    ) -> Result<SourceDefinition> {
+        let (mut columns, keys) = declared_columns(create)?;
         let key = source_key(create, keys, &mut columns)?;
+        let is_computed = |place: usize| create.computed.contains_key(&place);
+        let mut read: Vec<Column> = (0..)
+            .zip(&columns)
+            .filter(|(place, _)| !is_computed(*place))
+            .map(|(_, column)| column.clone())
+            .collect();
         let mut options = StreamOptions::new(format!("source \"{}\"", create.name), &create.options);
         let named = options.require("connector")?;
+        if read.len() == create.included.len() && (named != TABLE_CONNECTOR || !create.columns.is_empty()) {
+            let which = if create.columns.is_empty() { "" } else { " but computed ones" };
+            return Err(Error::coded("42601", format!("source \"{}\" has no columns{which}", create.name)));
+        }
         let logged = match named.as_str() {
-            TABLE_CONNECTOR => Some(LoggedTable::new(catalog, create, &mut options, &mut columns)?),
-            _ if create.columns.is_empty() => {
-                return Err(Error::coded("42601", format!("source \"{}\" has no columns", create.name)));
-            }
+            TABLE_CONNECTOR => Some(LoggedTable::new(catalog, create, &mut options, &mut read)?),
             _ => None,
         };
-        let declared = &columns[..columns.len() - create.included.len()];
+        let computed =
+            create.computed.iter().map(|(place, expr)| (*place, columns[*place].clone(), expr.clone()));
+        let computed = ComputedColumns::plan(state, &create.name, &read, computed)?;
+        let columns = computed.among(&read);
+        let declared = &read[..read.len() - create.included.len()];
         let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
-        let event_time = match &create.watermark {
-            None => None,
-            Some((column, expression)) => Some(event_time(&columns, column, expression, future_limit)?),
-        };
+        let event_time = create
+            .watermark
+            .as_ref()
+            .map(|(column, expression)| EventTime::new(state, &columns, (column, expression), future_limit));
+        let event_time = event_time.transpose()?;
         let idle_timeout = options.interval("idle_timeout")?;
         if idle_timeout.is_some_and(|timeout| timeout.is_zero()) {
             return Err(invalid("idle_timeout", "0"));
@@ -199,7 +190,18 @@ impl SourceDefinition {
         let marks = transaction_columns(&mut options, (create.encoding, declared))?;
         options.end()?;
         let included = create.included.iter().map(|(included, _)| *included).collect();
-        Ok(SourceDefinition { columns, included, event_time, idle_timeout, rejects, key, marks, connector })
+        Ok(SourceDefinition {
+            columns,
+            read,
+            included,
+            computed,
+            event_time,
+            idle_timeout,
+            rejects,
+            key,
+            marks,
+            connector,
+        })
     }
 
     /// Source of the logged changes of a table, which another topology or a client writes.
@@ -207,9 +209,12 @@ impl SourceDefinition {
         if table.change_log()?.is_none() {
             return Err(TableError::NoChangeLog { table: table.name().to_owned() }.into());
         }
+        let columns = change_columns(table.schema().visible_columns());
         Ok(SourceDefinition {
-            columns: change_columns(table.schema().visible_columns()),
+            read: columns.clone(),
+            columns,
             included: Vec::new(),
+            computed: ComputedColumns::default(),
             event_time: None,
             idle_timeout: None,
             rejects: None,
@@ -294,17 +299,18 @@ impl SourceDefinition {
 
     /// The source itself, by its name; what it reads ahead takes memory of a budget.
     pub(crate) fn source(&self, name: &str, memory: Option<&Arc<MemoryBudget>>) -> Box<dyn Source> {
-        let (declared, included) = self.columns.split_at(self.columns.len() - self.included.len());
+        let (declared, included) = self.read.split_at(self.read.len() - self.included.len());
         let source = self.declared_source(declared, (name, memory));
         let source: Box<dyn Source> = match &self.marks {
             Some(marks) => Box::new(MarkedSource::new(source, marks)),
             None => source,
         };
         if included.is_empty() {
-            return source;
+            return self.computed.source(source);
         }
         let names = included.iter().map(|column| column.name.clone());
-        Box::new(IncludingSource::new(source, self.included.iter().copied().zip(names).collect()))
+        let included = self.included.iter().copied().zip(names).collect();
+        self.computed.source(Box::new(MappedSource::including(source, included)))
     }
 
     /// Source of the declared columns.
@@ -352,40 +358,40 @@ impl SourceDefinition {
     }
 }
 
+/// Columns that a statement declares, those behind INCLUDE behind the others, and the columns of its key.
+fn declared_columns(create: &CreateSource) -> Result<(Vec<Column>, Option<Vec<String>>)> {
+    let mut columns: Vec<Column> = Vec::with_capacity(create.columns.len());
+    let mut keys = create.key.clone();
+    let included = create.included.iter().map(|(_, definition)| definition);
+    for definition in create.columns.iter().chain(included) {
+        let declared = declared_column(definition)?;
+        let only_null = declared.default.is_none()
+            && declared.checks.is_empty()
+            && declared.unique.is_none()
+            && declared.generated.is_none();
+        if !only_null {
+            let message = "constraints of a source's column other than NOT NULL and PRIMARY KEY";
+            return Err(Error::unsupported(message));
+        }
+        if declared.is_key() && keys.replace(vec![declared.column.name.clone()]).is_some() {
+            let message = format!("source \"{}\" has several primary keys", create.name);
+            return Err(Error::coded("42P16", message));
+        }
+        if columns.iter().any(|column| column.name == declared.column.name) {
+            let message = format!("column \"{}\" specified more than once", declared.column.name);
+            return Err(Error::coded("42701", message));
+        }
+        columns.push(declared.column);
+    }
+    Ok((columns, keys))
+}
+
 /// Source at a rate, if there is one.
 fn paced(source: Box<dyn Source>, rows_per_second: Option<u64>) -> Box<dyn Source> {
     match rows_per_second {
         Some(rate) => Box::new(PacedSource::new(source, rate)),
         None => source,
     }
-}
-
-/// Event time of a watermark: `at`, or `at - INTERVAL '...'`.
-fn event_time(
-    columns: &[Column],
-    column: &str,
-    expression: &Expr,
-    future_limit: Duration,
-) -> Result<EventTime> {
-    let wrong = || {
-        Error::unsupported(format!("WATERMARK FOR {column} AS {expression}: write {column} - INTERVAL '...'"))
-    };
-    let is_column = |expr: &Expr| matches!(expr, Expr::Identifier(ident) if identifier(ident) == column);
-    let lateness = match expression {
-        expr if is_column(expr) => Duration::ZERO,
-        Expr::BinaryOp { left, op: BinaryOperator::Minus, right } if is_column(left) => {
-            interval("WATERMARK", &interval_of(right).ok_or_else(wrong)?)?
-        }
-        _ => return Err(wrong()),
-    };
-    let at = columns.iter().position(|found| found.name == column);
-    let at = at.ok_or_else(|| Error::coded("42703", format!("column \"{column}\" does not exist")))?;
-    if !matches!(columns[at].data_type, DataType::Timestamp | DataType::TimestampTz) {
-        let message =
-            format!("column \"{column}\" of the watermark is {}, not a timestamp", columns[at].data_type);
-        return Err(Error::coded("42804", message));
-    }
-    Ok(EventTime { column: at, lateness, future_limit })
 }
 
 impl Connector {
@@ -507,6 +513,11 @@ fn source_key(
     if !is_changing {
         return Err(Error::unsupported(
             "PRIMARY KEY of a source of FORMAT PLAIN: its rows are inserts; FORMAT UPSERT and DEBEZIUM have rows that change",
+        ));
+    }
+    if !create.computed.is_empty() {
+        return Err(Error::unsupported(
+            "computed columns of a source whose rows change: a step that reads it computes them",
         ));
     }
     if create.watermark.is_some() {

@@ -125,10 +125,15 @@ pub(crate) fn check_condition(plan: &LogicalPlan) -> Result<()> {
 }
 
 pub(crate) fn check(expr: &Expr) -> Result<()> {
+    check_in("a step", expr)
+}
+
+/// Refuses what an expression cannot have whose values are the same whenever a row is read; `place` names where it is.
+pub(crate) fn check_in(place: &str, expr: &Expr) -> Result<()> {
     let mut refused = None;
     expr.apply(|expr| {
         let what = match expr {
-            Expr::Placeholder(_) => "a parameter in a step".to_owned(),
+            Expr::Placeholder(_) => format!("a parameter in {place}"),
             Expr::ScalarFunction(function) => {
                 let (name, volatility) = (function.func.name(), function.func.signature().volatility);
                 if name == PER_ROW {
@@ -143,7 +148,7 @@ pub(crate) fn check(expr: &Expr) -> Result<()> {
                 if volatility != Volatility::Volatile && !is_fixed {
                     return Ok(TreeNodeRecursion::Continue);
                 }
-                format!("{name}() in a step: after a restart it would have another value for the same rows")
+                format!("{name}() in {place}: after a restart it would have another value for the same rows")
             }
             _ => return Ok(TreeNodeRecursion::Continue),
         };

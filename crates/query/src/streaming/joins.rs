@@ -13,10 +13,10 @@
 
 use crate::error::{Error, Result};
 use crate::planner::row_expressions::Columns;
-use crate::streaming::connectors::EventTime;
 use crate::streaming::operator_tree::describe_keys;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::retention::{JoinRetention, unbounded};
+use crate::streaming::watermarks::EventTime;
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::{DataType as ArrowType, TimeUnit};
 use datafusion::common::{DFSchema, ScalarValue};

@@ -10,7 +10,7 @@ use crate::schema_names::STREAMS_CATALOG;
 use crate::streaming::bound_plans::{BoundPlan, have_subqueries, reads_stream};
 use crate::streaming::changed_rows::{self, ChangedRows};
 use crate::streaming::conditions::Condition;
-use crate::streaming::connectors::{EventTime, SourceDefinition};
+use crate::streaming::connectors::SourceDefinition;
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::{AssignedValues, ComputedColumn};
 use crate::streaming::names::Reference;
@@ -19,6 +19,7 @@ use crate::streaming::replaced::{RankingOfStep, ReplacedBy, Replacement, check_r
 use crate::streaming::sinks::SinkDefinition;
 use crate::streaming::steps::{PlannedStep, PlannedTopology, Target, changes_source};
 use crate::streaming::target_rules::TargetRules;
+use crate::streaming::watermarks::EventTime;
 use crate::streaming::windows::{Windows, assign_windows, open_sessions, rename_edges};
 use datafusion::arrow::array::{ArrayRef, RecordBatch};
 use datafusion::arrow::datatypes::DataType as ArrowType;

@@ -23,7 +23,7 @@ use entresol_streams::{
     BatchFileFormat, BatchFileReader, Error as StreamError, Position, Positions, READ_AHEAD_BATCHES_MAX,
     Reject, Result as StreamResult, SourceBatch,
 };
-use entresol_tables::{BatchBuilder, Column, ColumnBuilder, Modifier, Value, arrow_schema, arrow_type};
+use entresol_tables::{BatchBuilder, Column, arrow_schema};
 use std::fmt::Write;
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom};
@@ -171,7 +171,7 @@ impl ParquetReader {
     /// Tuples of rows, if each has values for all columns.
     fn assigned(&self, rows: &RecordBatch) -> Result<RecordBatch> {
         let arrays = self.columns.iter().zip(rows.columns()).map(|(column, array)| {
-            let assigned = self.assigned_column(column, array)?;
+            let assigned = assignment::fitted_array(&self.name, column, array, &self.zone)?;
             if !column.nullable && assigned.null_count() > 0 {
                 let message = format!("column {}: NULL in a NOT NULL column", column.name);
                 return Err(Error::coded("23502", message));
@@ -180,19 +180,6 @@ impl ParquetReader {
         });
         let arrays = arrays.collect::<Result<Vec<ArrayRef>>>()?;
         Ok(RecordBatch::try_new(arrow_schema(&self.columns, UTC), arrays)?)
-    }
-
-    fn assigned_column(&self, column: &Column, array: &ArrayRef) -> Result<ArrayRef> {
-        if column.modifier == Modifier::None {
-            return assignment::array(&self.name, column, array, &self.zone);
-        }
-        // A length, or JSON, is a matter of each value.
-        let mut values = vec![Value::Null; array.len()];
-        assignment::fill(&self.name, column, array, &self.zone, |row, value| values[row] = value)?;
-        let arrow = arrow_type(column.data_type, UTC);
-        let mut builder = ColumnBuilder::new(column.data_type, &arrow, values.len());
-        values.iter().for_each(|value| builder.push(value));
-        Ok(builder.finish())
     }
 }
 
@@ -271,7 +258,7 @@ fn record(row: &RecordBatch) -> String {
 mod tests {
     use super::*;
     use datafusion::arrow::array::{Int64Array, StringArray};
-    use entresol_tables::DataType;
+    use entresol_tables::{DataType, Value};
     use parquet::arrow::ArrowWriter;
     use parquet::file::properties::WriterProperties;
 

@@ -4,10 +4,10 @@
 use crate::error::{Error, Result};
 use crate::planner::patterns::expression::CompiledPattern;
 use crate::planner::patterns::planning::{PlannedExpression, PlannedMeasure, PlannedPattern};
-use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::planned_pattern::result_columns;
+use crate::streaming::watermarks::EventTime;
 use datafusion::logical_expr::Expr;
 use entresol_streams::{ColumnExpression, Navigation, PatternMeasure, RowPattern, numbers_table};
 use entresol_tables::Column;

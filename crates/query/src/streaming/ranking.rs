@@ -14,10 +14,10 @@
 
 use crate::error::{Error, Result};
 use crate::planner::row_expressions::Columns;
-use crate::streaming::connectors::EventTime;
 use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::operators::{Flow, Translator, plain_column, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
+use crate::streaming::watermarks::EventTime;
 use crate::streaming::windows::Windows;
 use datafusion::arrow::datatypes::DataType as ArrowType;
 use datafusion::common::{DFSchema, ScalarValue};

@@ -11,12 +11,12 @@
 
 use crate::error::{Error, Result};
 use crate::planner::row_expressions::Columns;
-use crate::streaming::connectors::EventTime;
 use crate::streaming::emission::Emit;
 use crate::streaming::expressions::ComputedColumn;
 use crate::streaming::operators::{Flow, Translator, storage};
 use crate::streaming::replaced::{ReplacedBy, Replacement};
 use crate::streaming::retention::StateTtl;
+use crate::streaming::watermarks::EventTime;
 use crate::streaming::windows::{Results, free_name, name_of, no_window};
 use datafusion::logical_expr::{Aggregate as AggregatePlan, Expr, LogicalPlan};
 use entresol_streams::{

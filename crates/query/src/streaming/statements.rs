@@ -91,7 +91,7 @@ async fn create_source(session: &SessionCore, create: &CreateSource) -> Result<(
     if let Some(table) = create.logged_table() {
         session.variables.authority.require(Privileges::SELECT, table)?;
     }
-    let definition = SourceDefinition::new(&session.catalog, create)?;
+    let definition = SourceDefinition::new(&session.catalog, &steps::state_of_topologies(session), create)?;
     if let Some(connector) = definition.outside() {
         check_outside(session, ("source", connector))?;
     }

@@ -241,9 +241,7 @@ pub(crate) fn changes_source(table: &str) -> String {
 
 impl Planner<'_> {
     fn new(session: &SessionCore, definer: Authority) -> Result<Planner<'_>> {
-        let mut state = session.context.state();
-        // The same plan for every creator, and when the database is opened.
-        state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
+        let state = state_of_topologies(session);
         let own = state.catalog_list().catalog(CATALOG);
         let own = own.ok_or_else(|| Error::Internal("a session has no catalog".to_owned()))?;
         let definer = Arc::new(Definer::new(definer));
@@ -543,7 +541,7 @@ impl Planner<'_> {
         if !self.sources.contains_key(name) {
             let text = stored_topologies::source(&self.session.catalog, name)?;
             let Some(text) = text else { return Ok(false) };
-            let source = parse_source(&self.session.catalog, &text)?;
+            let source = parse_source(&self.session.catalog, &self.context.state(), &text)?;
             if let Some(table) = source.logged_table() {
                 let of_source = authority_for(self.session, (OwnedObject::Source, name))?;
                 of_source.require(Privileges::SELECT, table)?;
@@ -670,11 +668,18 @@ pub(crate) fn columns_of(name: &str, plan: &LogicalPlan) -> Result<Vec<Column>> 
     Ok(columns)
 }
 
+/// State with which topologies plan: the same for every creator, and when the database is opened.
+pub(crate) fn state_of_topologies(session: &SessionCore) -> SessionState {
+    let mut state = session.context.state();
+    state.config_mut().options_mut().execution.time_zone = Some(UTC.to_owned());
+    state
+}
+
 /// Parses the stored statement of a source.
-pub(crate) fn parse_source(catalog: &Arc<Catalog>, sql: &str) -> Result<SourceDefinition> {
+fn parse_source(catalog: &Arc<Catalog>, state: &SessionState, sql: &str) -> Result<SourceDefinition> {
     let create = statement::created_source(sql);
     let create = create.ok_or_else(|| Error::Internal(format!("{sql} is not a source")))?;
-    SourceDefinition::new(catalog, &create)
+    SourceDefinition::new(catalog, state, &create)
 }
 
 impl PlannedTopology {

@@ -9,7 +9,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{
-    SeekTarget, StreamChange, StreamObject, StreamingStatement, options_of, parenthesised, with_parser,
+    SeekTarget, StreamChange, StreamObject, StreamingStatement, options_of, parenthesised, source_column,
 };
 use crate::parser::own::words::Words;
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
@@ -40,9 +40,10 @@ pub(crate) fn alter(
     } else if object == StreamObject::Source && words.word("add") {
         let _ = words.word("column");
         let column = &tokens[tokens.len() - words.0.len()..];
-        let column = with_parser(column, |parser| parser.parse_column_def())?;
+        let (column, computed) = source_column(column)?;
         words = Words(&[]);
-        StreamChange::AddColumn(Box::new(column))
+        let computed = computed.map_or_else(String::new, |expression| format!(" AS {expression}"));
+        StreamChange::AddColumn(format!("{column}{computed}"))
     } else if object == StreamObject::Source && words.word("seek") {
         words.expect("to")?;
         StreamChange::Seek(seek_target(&mut words)?)
@@ -120,7 +121,10 @@ mod tests {
             (StreamObject::Source, StreamChange::Options(options))
         );
         let (_, added) = change("ALTER SOURCE t ADD COLUMN more DECIMAL(8,2)");
-        assert!(matches!(added, StreamChange::AddColumn(column) if column.name.value == "more"));
+        assert!(matches!(added, StreamChange::AddColumn(column) if column == "more DECIMAL(8,2)"));
+        let (_, added) = change("ALTER SOURCE t ADD COLUMN more INT NOT NULL AS cast(a AS int) + 1");
+        let computed = "more INT NOT NULL AS CAST(a AS INT) + 1";
+        assert_eq!(added, StreamChange::AddColumn(computed.to_owned()));
         for (sql, target) in [
             ("ALTER SOURCE t SEEK TO BEGINNING", SeekTarget::Beginning),
             ("ALTER SOURCE t SEEK TO 120", SeekTarget::Position(120)),

@@ -1,7 +1,7 @@
 //! Statements of streams:
 //!
 //! ```text
-//! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL], ..., WATERMARK FOR column AS column [- INTERVAL '...'])
+//! CREATE SOURCE [IF NOT EXISTS] name (column type [NOT NULL] [AS expr], ..., WATERMARK FOR column AS column [- interval])
 //!     WITH (connector = 'file' | 'generator', option = value, ...) [format]
 //! CREATE [OR REPLACE] STREAM name [WITH (...)] AS query [EMIT ...] [LATE ROWS ...]
 //! CREATE [OR REPLACE] TOPOLOGY [IF NOT EXISTS] name [COMMIT boundary {OR boundary}]
@@ -31,6 +31,7 @@ use datafusion::sql::sqlparser::parser::{Parser, ParserError};
 use datafusion::sql::sqlparser::tokenizer::{Token, TokenWithSpan};
 use entresol_streams::{Envelope, IncludedColumns};
 use entresol_transactions::Isolation;
+use std::collections::BTreeMap;
 
 /// Name of an option, in lower case, and its value.
 pub(crate) type StreamOption = (String, String);
@@ -72,7 +73,7 @@ pub(crate) enum StreamChange {
     /// AS (steps), which are in the text of the statement.
     Steps,
     /// ADD COLUMN, with the text of the column.
-    AddColumn(Box<ColumnDef>),
+    AddColumn(String),
     /// SEEK TO of a source.
     Seek(SeekTarget),
 }
@@ -113,6 +114,8 @@ pub(crate) struct CreateSource {
     pub(crate) name: String,
     pub(crate) if_not_exists: bool,
     pub(crate) columns: Vec<ColumnDef>,
+    /// Expressions of the columns that are computed, by their places among them.
+    pub(crate) computed: BTreeMap<usize, Expr>,
     /// Columns behind INCLUDE, with what they have.
     pub(crate) included: Vec<(IncludedColumns, ColumnDef)>,
     /// Event time column, and the expression of the watermark.
@@ -337,7 +340,7 @@ pub(crate) fn parse(tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
 
 fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) -> Result<StreamingStatement> {
     let (elements, rest) = parenthesised(tokens)?;
-    let (mut columns, mut watermark, mut key) = (Vec::new(), None, None);
+    let (mut columns, mut computed, mut watermark, mut key) = (Vec::new(), BTreeMap::new(), None, None);
     for element in split(elements, &Token::Comma).filter(|_| !elements.is_empty()) {
         let words: Vec<&Token> = element.iter().map(|token| &token.token).collect();
         let mut words = Words(&words);
@@ -353,10 +356,10 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
             if key.replace(names_in_parentheses(&element[element.len() - words.0.len()..])?).is_some() {
                 return Err(Error::coded("42P16", format!("source \"{name}\" has several primary keys")));
             }
-        } else if element.iter().any(|token| is_word(&token.token, "as")) {
-            return Err(Error::unsupported("computed columns of a source: compute them in a CREATE STREAM"));
         } else {
-            columns.push(with_parser(element, |parser| parser.parse_column_def())?);
+            let (column, expression) = source_column(element)?;
+            computed.extend(expression.map(|expression| (columns.len(), expression)));
+            columns.push(column);
         }
     }
     let (included, rest) = included(rest)?;
@@ -367,9 +370,36 @@ fn create_source(name: String, if_not_exists: bool, tokens: &[TokenWithSpan]) ->
     let encoding = encoding(&mut words)?;
     words.end()?;
     let text = String::new();
-    let create =
-        CreateSource { name, if_not_exists, columns, included, watermark, options, key, encoding, text };
+    let create = CreateSource {
+        name,
+        if_not_exists,
+        columns,
+        computed,
+        included,
+        watermark,
+        options,
+        key,
+        encoding,
+        text,
+    };
     Ok(StreamingStatement::CreateSource(Box::new(create)))
+}
+
+/// Parses a column of a source, and the expression behind AS if it is computed.
+pub(crate) fn source_column(tokens: &[TokenWithSpan]) -> Result<(ColumnDef, Option<Expr>)> {
+    let is_as = |at: &usize| is_word(&tokens[*at].token, "as") && depth_at(tokens, *at) == 0;
+    let Some(place) = (0..tokens.len()).find(is_as) else {
+        return Ok((with_parser(tokens, |parser| parser.parse_column_def())?, None));
+    };
+    if place < 2 {
+        let name = tokens.first().map_or_else(String::new, |name| name.token.to_string());
+        let message =
+            format!("syntax error: computed column {name} AS ... has no type: write {name} type AS ...");
+        return Err(Error::Syntax(message));
+    }
+    let column = with_parser(&tokens[..place], |parser| parser.parse_column_def())?;
+    let expression = with_parser(&tokens[place + 1..], |parser| parser.parse_expr())?;
+    Ok((column, Some(expression)))
 }
 
 /// Names between commas in parentheses, behind which nothing follows.
