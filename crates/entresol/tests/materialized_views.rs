@@ -4,7 +4,7 @@
 
 use entresol::arrow::util::display::array_value_to_string;
 use entresol::tables::Value;
-use entresol::{Database, Durability, Options, Session};
+use entresol::{CollectedRows, Database, Durability, Options, Session, StatementResult};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Rows of a query, as sorted texts.
@@ -231,7 +231,17 @@ fn after_random_statements(layout: &str) {
             session.execute(&script).unwrap_or_else(|error| panic!("{script}: {error}"));
         }
         if block {
-            session.execute(if random.below(4) == 0 { "ROLLBACK" } else { "COMMIT" }).unwrap();
+            let of_view = |view: &&str| rows(&mut session, &format!("SELECT * FROM {view}"));
+            let within: Vec<Vec<String>> = views.iter().map(of_view).collect();
+            let commits = random.below(4) > 0;
+            session.execute(if commits { "COMMIT" } else { "ROLLBACK" }).unwrap();
+            for (view, within) in views.iter().zip(within).filter(|_| commits) {
+                let behind = rows(&mut session, &format!("SELECT * FROM {view}"));
+                assert_eq!(
+                    within, behind,
+                    "{view} before the commit of round {round}, seed {seed}: {script}"
+                );
+            }
         }
         if layout == "columns" && round % 4 == 1 {
             session.execute("VACUUM reading, place").unwrap();
@@ -602,4 +612,75 @@ fn explaining_a_view_says_how_it_follows_its_tables() {
     let error = session.execute("EXPLAIN TOPOLOGY nothing").unwrap_err().to_string();
     assert!(error.contains("topology \"nothing\" does not exist"), "{error}");
     session.execute("ROLLBACK").unwrap();
+}
+
+/// A transaction that has written the tables of a view sees both agree.
+#[test]
+fn a_transaction_sees_its_changes_in_views() {
+    let database = Database::volatile(Options::default()).unwrap();
+    let (mut session, mut other) = (database.session().unwrap(), database.session().unwrap());
+    session
+        .execute(
+            "CREATE TABLE reading (id INT PRIMARY KEY, meter INT, kw DECIMAL(8,2), at TIMESTAMPTZ) WITH (changes = '1 hour');
+             INSERT INTO reading VALUES (1, 1, 10, '2026-01-01 23:30:00Z'), (2, 2, 5, '2026-01-02 10:00:00Z');
+             CREATE MATERIALIZED VIEW by_meter AS SELECT meter, count(*) AS n, sum(kw) AS kw FROM reading GROUP BY meter;
+             CREATE UNIQUE INDEX one_by_meter ON by_meter (meter);
+             CREATE MATERIALIZED VIEW most AS SELECT max(n) AS n, count(*) AS meters FROM by_meter;
+             CREATE MATERIALIZED VIEW days AS SELECT date_trunc('day', at) AS day, max(at) AS last FROM reading GROUP BY 1;
+             CREATE MATERIALIZED VIEW behind WITH (refresh = 'deferred', refresh_interval = '1 hour') AS
+                 SELECT meter, max(kw) AS kw FROM reading GROUP BY meter;
+             CREATE TABLE copied (meter INT, kw DECIMAL(8,2));
+             SET TIME ZONE 'Asia/Tokyo'",
+        )
+        .unwrap();
+    let by_key = "SELECT n, kw FROM by_meter WHERE meter = 1";
+    let of_meters = session.prepare("SELECT n FROM by_meter WHERE meter = $1", &[]).unwrap();
+    let prepared = |session: &mut Session| match session.run_prepared(&of_meters, &[1_i32.into()]).unwrap() {
+        StatementResult::Rows(CollectedRows { batches, .. }) => {
+            let values = batches.iter().map(|batch| array_value_to_string(batch.column(0), 0).unwrap());
+            values.collect::<Vec<_>>().concat()
+        }
+        other => panic!("{other:?}"),
+    };
+    let days = "SELECT day AT TIME ZONE 'UTC', last FROM days";
+    let of_days = rows(&mut session, days);
+    assert_eq!(of_days.len(), 2);
+    assert_eq!(
+        (rows(&mut session, by_key), prepared(&mut session)),
+        (vec!["1 10.00".to_owned()], "1".to_owned())
+    );
+    session.execute("BEGIN; INSERT INTO reading VALUES (3, 1, 2, '2026-01-01 22:30:00Z')").unwrap();
+    for _ in 0..3 {
+        // The same plan, made anew and again.
+        assert_eq!(rows(&mut session, by_key), ["2 12.00"]);
+        assert_eq!(prepared(&mut session), "2");
+    }
+    assert_eq!(rows(&mut session, "SELECT * FROM most"), ["2 2"]);
+    assert_eq!(
+        rows(&mut session, "SELECT b.kw, (SELECT n FROM most) FROM by_meter b WHERE n > 1"),
+        ["12.00 2"]
+    );
+    assert_eq!(rows(&mut session, days), of_days, "in UTC, as its maintenance computes it");
+    assert_eq!(rows(&mut session, "SELECT * FROM behind WHERE meter = 3"), [""; 0]);
+    assert_eq!(rows(&mut other, by_key), ["1 10.00"]);
+    session
+        .execute("SAVEPOINT s; INSERT INTO reading VALUES (4, 3, 9, NULL), (5, 3, 9, NULL), (6, 3, 9, NULL)")
+        .unwrap();
+    assert_eq!(rows(&mut session, "SELECT * FROM most"), ["3 3"]);
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM behind"), ["2"]);
+    session.execute("INSERT INTO copied SELECT meter, kw FROM by_meter").unwrap();
+    assert_eq!(rows(&mut session, "SELECT meter FROM copied"), ["1", "2", "3"]);
+    session.execute("ROLLBACK TO s").unwrap();
+    assert_eq!(rows(&mut session, "SELECT * FROM most"), ["2 2"]);
+    let shown = |session: &mut Session| rows(session, "EXPLAIN SELECT * FROM most").concat();
+    assert!(shown(&mut session).contains("reading"), "{}", shown(&mut session));
+    session.execute("COMMIT").unwrap();
+    assert!(!shown(&mut session).contains("reading"), "{}", shown(&mut session));
+    assert_eq!(
+        (rows(&mut session, by_key), prepared(&mut session)),
+        (vec!["2 12.00".to_owned()], "2".to_owned())
+    );
+    session.execute("BEGIN; DELETE FROM reading; ROLLBACK").unwrap();
+    assert_eq!(rows(&mut other, "SELECT * FROM most"), ["2 2"]);
+    assert_eq!(prepared(&mut session), "2");
 }

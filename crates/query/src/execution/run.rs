@@ -185,7 +185,7 @@ impl Session {
             block.fail(&error);
             return Err(error);
         }
-        let block = Block::new(&self.core.catalog, self.default_modes().with(modes))?;
+        let block = Block::new(&self.core, self.default_modes().with(modes))?;
         self.core.snapshots.note(block.transaction());
         self.core.block = Some(block);
         self.core.settings_before = Some(self.core.variables.settings());
@@ -416,6 +416,8 @@ impl Session {
     /// Fast path of a command, if it has one that the session's role may use.
     pub(crate) fn point(&self, command: &Command) -> Result<Option<Point>> {
         let point = fast_path::recognise(&self.core.catalog, &self.core.zone, command);
+        let pending = self.core.current.pending_views();
+        let point = point.filter(|point| !pending.iter().any(|view| view == point.table().name()));
         if let Some(point) = &point {
             authorize_point(&self.core.variables.authority, point)?;
         }

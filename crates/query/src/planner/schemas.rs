@@ -24,6 +24,7 @@ use crate::catalog::view::{PlannedRelations, Source};
 use crate::error::{Error, Result, external};
 use crate::parser::own::subscription::Subscription;
 use crate::planner::scans::changes::ChangesTable;
+use crate::planner::scans::pending_view::PendingView;
 use crate::planner::scans::provider::EntresolTable;
 use crate::planner::scans::subscribed_query::SubscribedQuery;
 use crate::planner::scans::subscription::{self, ShownSubscription};
@@ -64,9 +65,14 @@ pub(crate) struct SessionCatalog {
 
 impl SessionCatalog {
     pub(crate) fn new(source: &Source, views: Views) -> SessionCatalog {
+        SessionCatalog::in_zone(source, views, None)
+    }
+
+    /// Catalog whose tables show times in a zone; none is that of the session.
+    pub(crate) fn in_zone(source: &Source, views: Views, zone: Option<&'static str>) -> SessionCatalog {
         let tables = |hidden_keys, skips_privileges| {
             let (source, views) = (source.clone(), views.clone());
-            Arc::new(Tables { source, views, hidden_keys, skips_privileges, as_of: None })
+            Arc::new(Tables { source, views, hidden_keys, skips_privileges, as_of: None, zone })
         };
         SessionCatalog {
             public: tables(false, false),
@@ -103,6 +109,7 @@ impl CatalogProvider for SessionCatalog {
                     hidden_keys: false,
                     skips_privileges: false,
                     as_of: Some(as_of),
+                    zone: None,
                 }))
             }
         }
@@ -220,6 +227,8 @@ struct Tables {
     skips_privileges: bool,
     /// Snapshot timestamp of the tables.
     as_of: Option<Timestamp>,
+    /// Zone of TIMESTAMPTZ; none is that of the session.
+    zone: Option<&'static str>,
 }
 
 #[async_trait]
@@ -250,7 +259,11 @@ impl SchemaProvider for Tables {
                     current.set(Some(catalog.begin_as_of(at).map_err(external)?));
                 }
                 let settings = self.source.variables.settings();
-                let zone = settings.value("TimeZone");
+                let zone = self.zone.unwrap_or_else(|| settings.value("TimeZone"));
+                let is_current = self.as_of.is_none() && !self.hidden_keys;
+                if is_current && self.source.current.pending_views().iter().any(|view| view == name) {
+                    return PendingView::new(&self.source, &self.views, &table, zone).await;
+                }
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
             }
             Err(TableError::NoSuchTable { .. }) => match stream_kind(&self.source.catalog, name)? {

@@ -15,10 +15,16 @@
 //!   and ROLLBACK TO are possible. COMMIT then rolls back too, but reports an error (PostgreSQL reports
 //!   success): a commit that did not happen must not look like one.
 //!
+//! - A statement that reads a materialized view over tables that the block has written computes its query
+//!   ([`crate::planner::scans::pending_view`]), as the commit is what changes the view's table.
+//!
 //! Memory: at most [`SAVEPOINTS_MAX`] savepoints; the writes are bounded by the transaction.
 
 use crate::error::{Error, Result};
 use crate::postgres::settings::Settings;
+use crate::session::core::SessionCore;
+use crate::session::current::Current;
+use crate::session::materialized::MaterializedViews;
 use datafusion::sql::sqlparser::ast::{TransactionAccessMode, TransactionIsolationLevel, TransactionMode};
 use entresol_tables::Catalog;
 use entresol_transactions::{Isolation, Mark, Timestamp, Transaction};
@@ -94,6 +100,27 @@ impl Failure {
     }
 }
 
+/// Materialized views that are behind what a block has written.
+#[derive(Debug)]
+struct PendingViews {
+    catalog: Arc<Catalog>,
+    views: MaterializedViews,
+    current: Arc<Current>,
+}
+
+impl PendingViews {
+    /// Notes them for the next statement.
+    fn note(&self, transaction: &Transaction) {
+        self.current.set_pending_views(self.views.pending(&self.catalog, transaction));
+    }
+}
+
+impl Drop for PendingViews {
+    fn drop(&mut self) {
+        self.current.set_pending_views(Vec::new());
+    }
+}
+
 /// An open transaction block.
 #[derive(Debug)]
 pub(crate) struct Block {
@@ -103,6 +130,7 @@ pub(crate) struct Block {
     has_run: bool,
     failure: Arc<Failure>,
     savepoints: Vec<Savepoint>,
+    pending_views: PendingViews,
 }
 
 /// Savepoint of a block.
@@ -115,10 +143,16 @@ struct Savepoint {
 }
 
 impl Block {
-    /// Opens a block.
-    pub(crate) fn new(catalog: &Catalog, modes: Modes) -> Result<Block> {
-        let transaction = catalog.begin_at(modes.isolation)?;
-        Ok(Block { transaction, modes, has_run: false, failure: Arc::default(), savepoints: Vec::new() })
+    /// Opens a block of a session.
+    pub(crate) fn new(session: &SessionCore, modes: Modes) -> Result<Block> {
+        let transaction = session.catalog.begin_at(modes.isolation)?;
+        let pending_views = PendingViews {
+            catalog: Arc::clone(&session.catalog),
+            views: session.options.materialized.clone(),
+            current: Arc::clone(&session.current),
+        };
+        let (failure, savepoints) = (Arc::default(), Vec::new());
+        Ok(Block { transaction, modes, has_run: false, failure, savepoints, pending_views })
     }
 
     /// Modes of the block.
@@ -165,6 +199,7 @@ impl Block {
     pub(crate) fn next_statement(&mut self) -> Result<Arc<Transaction>> {
         self.has_run = true;
         self.transaction = self.transaction.next_statement().inspect_err(|error| self.failure.set(error))?;
+        self.pending_views.note(&self.transaction);
         Ok(Arc::clone(&self.transaction))
     }
 

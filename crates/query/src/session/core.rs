@@ -102,6 +102,7 @@ impl SessionCore {
             authority: self.variables.authority.changes(),
             has_public: self.variables.has_public(),
             options: self.option_changes.load(Ordering::Relaxed),
+            pending_views: self.current.pending_views(),
         }
     }
 

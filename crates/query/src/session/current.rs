@@ -14,6 +14,8 @@ pub(crate) struct Current {
     transaction: Mutex<Option<Arc<Transaction>>>,
     /// Values of parameters for which a generic plan is being made.
     assumed: Mutex<Option<Arc<[ScalarValue]>>>,
+    /// Materialized views that the open block has changes for, which its commit applies.
+    pending_views: Mutex<Arc<[String]>>,
 }
 
 impl Current {
@@ -36,6 +38,16 @@ impl Current {
     /// Values of parameters, while a generic plan is made.
     pub(crate) fn assumed(&self) -> Option<Arc<[ScalarValue]>> {
         self.assumed.lock().clone()
+    }
+
+    /// Notes the materialized views that the commit of the open block will change.
+    pub(crate) fn set_pending_views(&self, views: Vec<String>) {
+        *self.pending_views.lock() = views.into();
+    }
+
+    /// Materialized views that the commit of the open block will change: their tables are behind what it has written.
+    pub(crate) fn pending_views(&self) -> Arc<[String]> {
+        Arc::clone(&self.pending_views.lock())
     }
 
     /// The current transaction, if there is one.

@@ -226,6 +226,19 @@ impl MaterializedViews {
         Arc::clone(&self.views.lock())
     }
 
+    /// Views that the commit of a transaction will change as far as it has written by now: those over tables that it has written,
+    /// and those over these views.
+    pub(crate) fn pending(&self, catalog: &Catalog, transaction: &Transaction) -> Vec<String> {
+        let mut pending: Vec<String> = Vec::new();
+        for view in self.all().iter().filter(|view| !view.is_deferred) {
+            let is_over_pending = || view.tables.iter().any(|(table, _)| pending.contains(table));
+            if view.is_written(catalog, transaction) || is_over_pending() {
+                pending.push(view.name.clone());
+            }
+        }
+        pending
+    }
+
     /// Passes transactions and refreshes to threads from now on.
     pub(crate) fn serve(&self, catalog: Arc<Catalog>, maintenance: Worker, refreshes: Worker) {
         *self.catalog.write() = Some(catalog);

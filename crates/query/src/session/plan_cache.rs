@@ -30,7 +30,7 @@ const PLANS_MAX: usize = 32;
 const SEEN_MAX: usize = 256;
 
 /// Version of everything that plans depend on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct PlanningVersion {
     pub(crate) catalog: u64,
     /// Number of changes of the session's time zone.
@@ -41,6 +41,8 @@ pub(crate) struct PlanningVersion {
     pub(crate) has_public: bool,
     /// Number of changes of DataFusion's settings.
     pub(crate) options: u64,
+    /// Materialized views that are behind what the open block has written.
+    pub(crate) pending_views: Arc<[String]>,
 }
 
 /// State of a session for which a plan was made.

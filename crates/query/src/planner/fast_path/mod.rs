@@ -309,6 +309,11 @@ fn table_of(catalog: &Catalog, name: &ObjectName) -> Option<Arc<Table>> {
 }
 
 impl Point {
+    /// Table of the rows.
+    pub(crate) fn table(&self) -> &Table {
+        &self.table
+    }
+
     /// Its table, and the privileges that it needs there: all find their rows by their keys, and so read these.
     pub(crate) fn needed_privileges(&self) -> (&str, Privileges) {
         let wanted = match self.action {

@@ -22,7 +22,7 @@
 
 use crate::error::{Error, external};
 use crate::planner::rules::subqueries::plans::{has_subquery, narrowed, with_column};
-use crate::planner::scans::provider::EntresolTable;
+use crate::planner::scans::provider::pinned;
 use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::arrow::array::{Array, ArrayRef, AsArray};
@@ -30,7 +30,6 @@ use datafusion::arrow::datatypes::DataType;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as DFResult, ScalarValue};
-use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
 use datafusion::logical_expr::async_udf::{AsyncScalarUDF, AsyncScalarUDFImpl};
@@ -70,18 +69,7 @@ impl CorrelatedSubqueries {
     /// Binds the tables of the subquery to the current transaction.
     fn pinned(&self, plan: &Arc<LogicalPlan>) -> DFResult<Arc<LogicalPlan>> {
         let Some(transaction) = self.current.bound() else { return Ok(Arc::clone(plan)) };
-        let pinned = (**plan).clone().transform_up_with_subqueries(|node| match node {
-            LogicalPlan::TableScan(mut scan) => {
-                let provider = source_as_provider(&scan.source)?;
-                let Some(table) = provider.downcast_ref::<EntresolTable>() else {
-                    return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
-                };
-                scan.source = provider_as_source(Arc::new(table.pinned(&transaction)));
-                Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
-            }
-            other => Ok(Transformed::no(other)),
-        });
-        Ok(Arc::new(pinned.data()?))
+        Ok(Arc::new(pinned((**plan).clone(), &transaction)?))
     }
 
     /// Function that replaces a subquery which DataFusion would refuse.

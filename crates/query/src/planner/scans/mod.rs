@@ -4,6 +4,7 @@ pub(crate) mod access;
 pub(crate) mod changes;
 pub(crate) mod column_scan;
 mod json_rows;
+pub(crate) mod pending_view;
 pub(crate) mod provider;
 pub(crate) mod scan;
 pub(crate) mod statistics;

@@ -19,9 +19,11 @@ use crate::session::current::Current;
 use async_trait::async_trait;
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::catalog::{Session, TableProvider};
+use datafusion::common::tree_node::{Transformed, TransformedResult};
 use datafusion::common::{Constraint, Constraints, DFSchema, Result as DFResult, ScalarValue};
+use datafusion::datasource::{provider_as_source, source_as_provider};
 use datafusion::logical_expr::utils::conjunction;
-use datafusion::logical_expr::{Expr, TableProviderFilterPushDown, TableType};
+use datafusion::logical_expr::{Expr, LogicalPlan, TableProviderFilterPushDown, TableType};
 use datafusion::physical_plan::ExecutionPlan;
 use datafusion::physical_plan::filter::FilterExecBuilder;
 use entresol_tables::workload::RecordedScan;
@@ -83,6 +85,22 @@ impl EntresolTable {
         let constraints = (!constraints.is_empty()).then(|| Constraints::new_unverified(constraints));
         EntresolTable { catalog, current, table, schema, constraints, offered: Mutex::default() }
     }
+}
+
+/// Binds the tables of a plan to a transaction.
+pub(crate) fn pinned(plan: LogicalPlan, transaction: &Arc<Transaction>) -> DFResult<LogicalPlan> {
+    let pinned = plan.transform_up_with_subqueries(|node| match node {
+        LogicalPlan::TableScan(mut scan) => {
+            let provider = source_as_provider(&scan.source)?;
+            let Some(table) = provider.downcast_ref::<EntresolTable>() else {
+                return Ok(Transformed::no(LogicalPlan::TableScan(scan)));
+            };
+            scan.source = provider_as_source(Arc::new(table.pinned(transaction)));
+            Ok(Transformed::yes(LogicalPlan::TableScan(scan)))
+        }
+        other => Ok(Transformed::no(other)),
+    });
+    pinned.data()
 }
 
 impl EntresolTable {
