@@ -114,3 +114,70 @@ fn lists_are_no_columns_of_streams() {
         assert_eq!(sqlstate(&error), code, "{steps}: {error}");
     }
 }
+
+/// Lists of a row in FROM, with and without LATERAL, in windows, and where a row has none.
+#[test]
+fn elements_of_lists_in_from_equal_those_of_a_query() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("tagged.csv");
+    append(&path, "at,id,tags,n\n");
+    let line = |n: u32| {
+        let tags = ["a;b;c", "", "b", "c;c;d"][n as usize * 7 % 4];
+        format!("2026-01-01 {:02}:{:02}:00,{n},{tags},{}\n", 10 + n / 30, n % 30, n % 5)
+    };
+    append(&path, &(0..100).map(line).collect::<String>());
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    let list = "string_to_array(t.tags, ';')";
+    let queries = [
+        ("tags", format!("SELECT t.id, u.tag FROM tagged t, unnest({list}) AS u(tag)")),
+        (
+            "kept",
+            format!("SELECT t.id, u.tag FROM tagged t LEFT JOIN LATERAL unnest({list}) AS u(tag) ON true"),
+        ),
+        (
+            "numbers",
+            "SELECT t.id, g.i::varchar FROM tagged t, generate_series(1, t.n) AS g(i) WHERE g.i <> 2"
+                .to_owned(),
+        ),
+        (
+            "upper_tags",
+            format!(
+                "SELECT t.id, s.tag FROM tagged t, LATERAL (SELECT upper(x) || t.n AS tag FROM unnest({list}) x WHERE x > 'a') s"
+            ),
+        ),
+    ];
+    let steps = queries.iter().map(|(target, query)| format!("INSERT INTO {target} {query};"));
+    session
+        .execute(&format!(
+            "CREATE SOURCE tagged (at TIMESTAMP NOT NULL, id INT NOT NULL, tags VARCHAR, n INT, WATERMARK FOR at AS at)
+                 WITH (connector = 'file', path = '{}');
+             CREATE TABLE read (at TIMESTAMP, id INT, tags VARCHAR, n INT);
+             CREATE TABLE tags (id INT, tag VARCHAR); CREATE TABLE kept (id INT, tag VARCHAR);
+             CREATE TABLE numbers (id INT, tag VARCHAR); CREATE TABLE upper_tags (id INT, tag VARCHAR);
+             CREATE TABLE counts (tag VARCHAR, hour TIMESTAMP, n BIGINT);
+             CREATE TOPOLOGY listing COMMIT EVERY 7 ROWS AS (
+                 INSERT INTO read SELECT * FROM tagged;
+                 {}
+                 INSERT INTO counts SELECT u.tag, window_start, count(*)
+                     FROM TUMBLE(tagged, at, INTERVAL '1 hour') t, unnest({list}) AS u(tag)
+                     GROUP BY u.tag, window_start, window_end EMIT ON WINDOW CLOSE)",
+            path.display(),
+            steps.collect::<String>()
+        ))
+        .unwrap();
+    super::wait_for_end(&mut session, "listing");
+    let counts = format!(
+        "SELECT u.tag, date_trunc('hour', t.at), count(*) FROM tagged t, unnest({list}) AS u(tag) GROUP BY 1, 2"
+    );
+    for (target, query) in queries.into_iter().chain([("counts", counts)]) {
+        let batch = query.replace("tagged t", "read t");
+        let differ = format!(
+            "SELECT count(*) FROM ((SELECT * FROM {target} EXCEPT ALL {batch}) UNION ALL ({batch} EXCEPT ALL SELECT * FROM {target})) d"
+        );
+        assert_eq!(rows(&mut session, &differ)[0], ["0"], "{target}");
+        let count = rows(&mut session, &format!("SELECT count(*) FROM {target}"));
+        assert!(count[0][0].parse::<u32>().unwrap() > 5, "{target}: {count:?}");
+    }
+    assert_eq!(rows(&mut session, "SELECT count(*) FROM kept WHERE tag IS NULL")[0], ["25"]);
+}

@@ -5,15 +5,18 @@
 //!   FROM t, LATERAL (SELECT …) s      FROM (SELECT t.*, unnest((SELECT array_agg(struct(…)) FROM (SELECT …)))): s is its fields
 //! ```
 //!
-//! A subquery of this kind is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
+//! One of expressions and lists of the left row alone, as `unnest(t.tags)` and `generate_series(1, t.n)` in FROM are, is a projection of
+//! it ([`super::rows_of_row`]). Any other of this kind is a value of the row, which [`crate::planner::rules::correlated`] computes once for each distinct set of
 //! outer values. LEFT JOIN LATERAL keeps rows without one, with NULLs: a condition behind ON other than true is one of the
 //! subquery, as the left row is known in it. Memory: the rows of a subquery for the rows of a batch.
 
+use crate::planner::rules::rows_of_row::rows_of_row;
 use datafusion::common::config::ConfigOptions;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, TreeNodeRecursion};
 use datafusion::common::{Column, DFSchema, JoinType, Result as DFResult, ScalarValue, Spans, UnnestOptions};
 use datafusion::functions::core::expr_fn::{get_field, named_struct};
 use datafusion::functions_aggregate::array_agg::array_agg_udaf;
+use datafusion::logical_expr::expr::{Exists, InSubquery};
 use datafusion::logical_expr::{
     Aggregate, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection, Subquery, SubqueryAlias, lit,
 };
@@ -30,16 +33,64 @@ pub(crate) struct LateralJoins;
 
 impl AnalyzerRule for LateralJoins {
     fn analyze(&self, plan: LogicalPlan, _config: &ConfigOptions) -> DFResult<LogicalPlan> {
-        plan.transform_up_with_subqueries(|plan| match plan {
-            LogicalPlan::Join(join) => joined(join),
-            other => Ok(Transformed::no(other)),
-        })
-        .data()
+        let plan = unmarked(plan)?.transform_up_with_subqueries(|plan| {
+            plan.map_expressions(|expr| expr.transform_up(unmarked_subquery))?.transform_data(|plan| {
+                match plan {
+                    LogicalPlan::Join(mut join) => {
+                        join.left = Arc::new(unmarked(Arc::unwrap_or_clone(join.left))?);
+                        Ok(Transformed::no(LogicalPlan::Join(join)))
+                    }
+                    // What is around them says which side they are.
+                    LogicalPlan::SubqueryAlias(_) | LogicalPlan::Projection(_) => Ok(Transformed::no(plan)),
+                    other => other.map_children(|input| unmarked(input).map(Transformed::yes)),
+                }
+            })
+        });
+        plan.data()?
+            .transform_up_with_subqueries(|plan| match plan {
+                LogicalPlan::Join(join) => joined(join),
+                other => Ok(Transformed::no(other)),
+            })
+            .data()
     }
 
     fn name(&self) -> &str {
         "lateral_joins"
     }
+}
+
+/// Relation that is no right side of a join, without the mark of one that uses columns of the left side: those that it uses are of
+/// queries around.
+fn unmarked(plan: LogicalPlan) -> DFResult<LogicalPlan> {
+    Ok(match plan {
+        LogicalPlan::Subquery(subquery) => unmarked(Arc::unwrap_or_clone(subquery.subquery))?,
+        LogicalPlan::SubqueryAlias(SubqueryAlias { input, alias, .. }) => {
+            let input = unmarked(Arc::unwrap_or_clone(input))?;
+            LogicalPlan::SubqueryAlias(SubqueryAlias::try_new(Arc::new(input), alias)?)
+        }
+        LogicalPlan::Projection(Projection { input, expr, .. }) => {
+            let input = unmarked(Arc::unwrap_or_clone(input))?;
+            LogicalPlan::Projection(Projection::try_new(expr, Arc::new(input))?)
+        }
+        other => other,
+    })
+}
+
+/// The same of the query of a subquery.
+fn unmarked_subquery(expr: Expr) -> DFResult<Transformed<Expr>> {
+    let of = |subquery: Subquery| -> DFResult<Subquery> {
+        Ok(Subquery { subquery: Arc::new(unmarked(Arc::unwrap_or_clone(subquery.subquery))?), ..subquery })
+    };
+    Ok(match expr {
+        Expr::ScalarSubquery(subquery) => Transformed::yes(Expr::ScalarSubquery(of(subquery)?)),
+        Expr::Exists(exists) => {
+            Transformed::yes(Expr::Exists(Exists { subquery: of(exists.subquery)?, ..exists }))
+        }
+        Expr::InSubquery(inner) => {
+            Transformed::yes(Expr::InSubquery(InSubquery { subquery: of(inner.subquery)?, ..inner }))
+        }
+        other => Transformed::no(other),
+    })
 }
 
 /// Join with the rows of a subquery for each row of the left side; the same if DataFusion makes a join of it.
@@ -56,6 +107,11 @@ fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
     let Some(mut inner) = inner(&join.right, join.left.schema()).filter(|_| join.on.is_empty()) else {
         return Ok(Transformed::no(LogicalPlan::Join(join)));
     };
+    if (is_true || !is_left)
+        && let Some(rows) = rows_of_row(&inner, &join.left, is_left)?
+    {
+        return filtered(rows, join.filter.filter(|_| !is_true)).map(Transformed::yes);
+    }
     let condition = join.filter.as_ref().filter(|_| is_left && !is_true);
     // DataFusion refuses some of the conditions of a LEFT JOIN.
     let is_joined = if condition.is_some() { is_joined(&join).unwrap_or(false) } else { is_joined(&join)? };
@@ -79,11 +135,15 @@ fn joined(join: Join) -> DFResult<Transformed<LogicalPlan>> {
         .project(with_rows)?
         .unnest_column_with_options(Column::new_unqualified(ROWS), options)?
         .project(own.into_iter().chain(taken).collect::<Vec<_>>())?;
-    let plan = match join.filter.filter(|_| !is_true && !is_left) {
-        Some(filter) => plan.filter(filter)?,
-        None => plan,
-    };
-    Ok(Transformed::yes(plan.build()?))
+    filtered(plan.build()?, join.filter.filter(|_| !is_true && !is_left)).map(Transformed::yes)
+}
+
+/// Plan with a condition, if there is one.
+fn filtered(plan: LogicalPlan, condition: Option<Expr>) -> DFResult<LogicalPlan> {
+    match condition {
+        Some(condition) => LogicalPlanBuilder::from(plan).filter(condition)?.build(),
+        None => Ok(plan),
+    }
 }
 
 /// Rows of a subquery that fulfil the condition of a LEFT JOIN with the left side.

@@ -12,6 +12,7 @@ pub(crate) mod index_order;
 pub(crate) mod integer_sums;
 pub(crate) mod lateral;
 pub(crate) mod multisets;
+pub(crate) mod rows_of_row;
 pub(crate) mod scan_filters;
 pub(crate) mod sessions;
 pub(crate) mod single_rows;

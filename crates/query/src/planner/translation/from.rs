@@ -31,6 +31,13 @@ pub(super) fn table(factor: &mut TableFactor, names_value: bool) {
         numbered(factor);
         return;
     }
+    if let TableFactor::UNNEST { alias, array_exprs, .. } = factor {
+        let alias = alias.get_or_insert_with(|| alias_named("unnest"));
+        if alias.columns.is_empty() && array_exprs.len() == 1 {
+            alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        }
+        return;
+    }
     let TableFactor::Table { name, alias, args, with_ordinality, .. } = factor else { return };
     let is_numbered = *with_ordinality;
     let qualified = name.0.first().and_then(ObjectNamePart::as_ident);

@@ -3,7 +3,11 @@
 use super::build::{call, null, number, text};
 use super::types::operator;
 use crate::catalog::registry::REGISTRY;
-use datafusion::sql::sqlparser::ast::{Array, BinaryOperator, Expr, Ident, UnaryOperator, Value as Literal};
+use crate::parser::visit::{visit_expressions, walk_mut};
+use datafusion::sql::sqlparser::ast::{
+    Array, BinaryOperator, Expr, Ident, UnaryOperator, Value as Literal, VisitMut, VisitorMut,
+};
+use std::ops::ControlFlow;
 
 /// Catalog columns with vectors, whose elements PostgreSQL counts from 0.
 const VECTORS: [&str; 5] = ["indkey", "indclass", "indcollation", "indoption", "proargtypes"];
@@ -132,5 +136,29 @@ pub(super) fn list_of_literal(expr: &mut Expr) {
     let elem: Vec<Expr> = words.into_iter().map(element).collect();
     if !elem.is_empty() {
         *expr = Expr::Array(Array { elem, named: true });
+    }
+}
+
+/// Makes calls of lists that are written out with columns: DataFusion looks these up in the innermost query alone.
+pub(super) fn call_lists(tree: &mut impl VisitMut) {
+    let visited = walk_mut(tree, &mut ListCalls);
+    debug_assert!(visited.is_continue());
+}
+
+struct ListCalls;
+
+impl VisitorMut for ListCalls {
+    type Break = ();
+
+    fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
+        let Expr::Array(Array { elem, .. }) = expr else { return ControlFlow::Continue(()) };
+        let has_column = visit_expressions(&*elem, |expr| match column_of(expr) {
+            Some(_) => ControlFlow::Break(()),
+            None => ControlFlow::Continue(()),
+        });
+        if has_column.is_break() {
+            *expr = call("make_array", std::mem::take(elem));
+        }
+        ControlFlow::Continue(())
     }
 }

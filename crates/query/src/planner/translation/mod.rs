@@ -134,9 +134,12 @@ pub(crate) fn translate(statement: &mut DFStatement) {
             }
             with_names::set_apart(statement.as_mut());
             let names_value = names_value(statement.as_ref());
-            let visited =
-                walk_mut(statement, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
+            let mut visitor = SpellingVisitor { names_value, ..SpellingVisitor::default() };
+            let visited = walk_mut(statement, &mut visitor);
             debug_assert!(visited.is_continue());
+            if visitor.has_lists {
+                lists::call_lists(statement);
+            }
         }
         DFStatement::Explain(explain) => translate(&mut explain.statement),
         _ => {}
@@ -154,9 +157,12 @@ fn names_value(tree: &impl Visit) -> bool {
 
 /// Rewrites an expression.
 pub(crate) fn translate_expr(expr: &mut Expr) {
-    let names_value = names_value(expr);
-    let visited = walk_mut(expr, &mut SpellingVisitor { names_value, ..SpellingVisitor::default() });
+    let mut visitor = SpellingVisitor { names_value: names_value(expr), ..SpellingVisitor::default() };
+    let visited = walk_mut(expr, &mut visitor);
     debug_assert!(visited.is_continue());
+    if visitor.has_lists {
+        lists::call_lists(expr);
+    }
 }
 
 /// Rewrites the outermost SELECT list: alias types are shown by name, and vectors without braces.
@@ -201,6 +207,8 @@ struct SpellingVisitor {
     depth: usize,
     /// True if a column `value` is named anywhere.
     names_value: bool,
+    /// True if a list is written out.
+    has_lists: bool,
 }
 
 impl VisitorMut for SpellingVisitor {
@@ -249,6 +257,7 @@ impl VisitorMut for SpellingVisitor {
         if let Expr::AnyOp { right, .. } | Expr::AllOp { right, .. } = expr {
             rows_of_list(right);
         }
+        self.has_lists |= matches!(expr, Expr::Array(_));
         ControlFlow::Continue(())
     }
 
