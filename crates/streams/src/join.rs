@@ -5,7 +5,6 @@ use crate::expression::Expression;
 use crate::graph::{OperatorArguments, Writer};
 use crate::operators::join_bounds::JoinBounds;
 use crate::operators::join_state::{JoinKeys, JoinState, LEFT, RIGHT};
-use crate::operators::lookup_join::JoinKind;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::stream_join::{JoinTimes, StreamJoinOperator};
 use crate::operators::window::{TimeWindow, WindowKind, WindowSpan};
@@ -19,8 +18,8 @@ use std::time::Duration;
 
 /// Join of two streams by equal keys, within some time of each other.
 pub struct StreamJoin {
-    /// Treatment of left tuples without partner.
-    pub kind: JoinKind,
+    /// Sides, left and right, whose tuples without partner are sent too, with NULLs.
+    pub preserved: [bool; 2],
     /// Table of the tuples that are buffered, which only this operator may write.
     pub state_table: String,
     /// Side of the stream that [`Stream::join`] is called on.
@@ -114,7 +113,7 @@ impl Stream {
     }
 
     fn try_join(&self, other: &Stream, join: StreamJoin) -> Result<Stream, String> {
-        let StreamJoin { kind, state_table, left, right, bounds_us, condition } = join;
+        let StreamJoin { preserved, state_table, left, right, bounds_us, condition } = join;
         left.check(self)?;
         right.check(other)?;
         let windows = |side: &JoinSide| side.edge.map(|edge| (edge.kind, edge.is_end));
@@ -124,9 +123,9 @@ impl Stream {
         let spans = [left.span()?, right.span()?];
         let is_of_windows = left.edge.is_some();
         let bounds = JoinBounds { difference_us: bounds_us, last: [left.last, right.last] };
-        check_bounds(kind, &bounds, is_of_windows)?;
+        check_bounds(preserved, &bounds, is_of_windows)?;
         self.plan_state(&state_table, self.joined_state(other)?)?;
-        let columns = self.joined_columns(other, [kind == JoinKind::Left, false]);
+        let columns = self.joined_columns(other, preserved);
         let (schema, table, width) = (arrow_schema(&columns, UTC), state_table.clone(), self.columns.len());
         let mut joined = self.add(format!("join {table}"), columns.into(), move |made| {
             let name = made.name.to_owned();
@@ -137,7 +136,7 @@ impl Stream {
             let keys = JoinKeys::new(left.keys, right.keys);
             let state =
                 JoinState::new(name.clone(), made.catalog.table(&table)?, width, keys, bounds, memory)?;
-            Ok(Box::new(StreamJoinOperator { name, kind, times, condition, state, schema }))
+            Ok(Box::new(StreamJoinOperator { name, preserved, times, condition, state, schema }))
         });
         let mut graph = self.graph.borrow_mut();
         graph.nodes[joined.node].inputs = vec![self.node, other.node];
@@ -175,7 +174,7 @@ impl Stream {
 }
 
 /// Checks the bounds of a join.
-fn check_bounds(kind: JoinKind, bounds: &JoinBounds, is_of_windows: bool) -> Result<(), String> {
+fn check_bounds(preserved: [bool; 2], bounds: &JoinBounds, is_of_windows: bool) -> Result<(), String> {
     if let (Some(least), Some(greatest)) = bounds.difference_us
         && least > greatest
     {
@@ -185,8 +184,10 @@ fn check_bounds(kind: JoinKind, bounds: &JoinBounds, is_of_windows: bool) -> Res
     if is_of_windows && has_others {
         return Err("partners that are not of the same window, in a join of windows".to_owned());
     }
-    if kind == JoinKind::Left && bounds.is_unbounded(LEFT) {
-        return Err("left tuples may always get a partner: none is known to have no partner".to_owned());
+    for (side, name) in [(LEFT, "left"), (RIGHT, "right")] {
+        if preserved[side] && bounds.is_unbounded(side) {
+            return Err(format!("{name} tuples may always get a partner: none is known to have no partner"));
+        }
     }
     Ok(())
 }

@@ -25,7 +25,7 @@ use datafusion::logical_expr::utils::{conjunction, find_valid_equijoin_key_pair,
 use datafusion::logical_expr::{
     BinaryExpr, Expr, ExprSchemable, Filter, Join, JoinType, LogicalPlan, Operator,
 };
-use entresol_streams::{ColumnExpression, Expression, JoinKind, JoinSide, Stream, StreamJoin, WindowEdge};
+use entresol_streams::{ColumnExpression, Expression, JoinSide, Stream, StreamJoin, WindowEdge};
 use entresol_tables::Column;
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,7 +62,7 @@ impl Translator<'_> {
     /// Join of two streams; `predicate` is a condition on its rows.
     pub(crate) fn join_streams(&mut self, join: &Join, predicate: Option<&Expr>) -> Result<Flow> {
         let is_swapped = join.join_type == JoinType::Right;
-        let (kind, first, second) = self.sides_of(join)?;
+        let (preserved, first, second) = self.sides_of(join)?;
         // All that must hold of a pair, besides the equalities of the join.
         let mut conjuncts: Vec<&Expr> = join.filter.iter().flat_map(split_conjunction).collect();
         conjuncts.extend(predicate.iter().flat_map(|predicate| split_conjunction(predicate)));
@@ -72,11 +72,6 @@ impl Translator<'_> {
         }
         if first.flow.replaced.is_some() || second.flow.replaced.is_some() {
             return self.join_changes((join, predicate), (&first, &second), equal, conjuncts);
-        }
-        if join.join_type == JoinType::Full {
-            return Err(Error::unsupported(
-                "FULL JOIN of two streams of appended rows in a step: rows without partner are sent of one side only, by LEFT or RIGHT JOIN; of rows that are taken back, as results of aggregates, there is FULL JOIN",
-            ));
         }
         let planned = first.plan.schema().join(second.plan.schema())?;
         for conjunct in &conjuncts {
@@ -90,7 +85,7 @@ impl Translator<'_> {
             Some(_) => JoinRetention::of_windows(),
             None => self.retention(&conjuncts, &equal, &first, &second, &planned)?,
         };
-        check_preserved(join.join_type, &retention)?;
+        check_preserved(join.join_type, preserved, &retention)?;
         let columns: Vec<Column> =
             first.flow.stream.columns().iter().chain(second.flow.stream.columns()).cloned().collect();
         let stored = storage(&columns);
@@ -105,7 +100,7 @@ impl Translator<'_> {
         let (last_of_first, last_of_second) =
             (self.last(last_of_first, &first)?, self.last(last_of_second, &second)?);
         let joined = StreamJoin {
-            kind,
+            preserved,
             state_table,
             left: join_side(&first, edges.map(|(_, first, _)| first), of_first, last_of_first)?,
             right: join_side(&second, edges.map(|(_, _, second)| second), of_second, last_of_second)?,
@@ -114,15 +109,17 @@ impl Translator<'_> {
         };
         self.joins = true;
         let stream = first.flow.stream.join(&second.flow.stream, joined).described(&describe_keys(join));
-        let has_watermark = retention.are_bounded() == [true; 2];
+        // Times of a side are NULL in rows of the other alone.
+        let has_watermark = retention.are_bounded() == [true; 2] && join.join_type != JoinType::Full;
         Ok(in_order_of_join(join, &stream, (&first, &second), has_watermark))
     }
 
-    /// Sides of a join, the one that decides about its rows first.
-    fn sides_of<'p>(&mut self, join: &'p Join) -> Result<(JoinKind, Side<'p>, Side<'p>)> {
-        let kind = match join.join_type {
-            JoinType::Inner => JoinKind::Inner,
-            JoinType::Left | JoinType::Right | JoinType::Full => JoinKind::Left,
+    /// Sides of a join, the one that decides about its rows first, and whether their rows without partner are sent too.
+    fn sides_of<'p>(&mut self, join: &'p Join) -> Result<([bool; 2], Side<'p>, Side<'p>)> {
+        let preserved = match join.join_type {
+            JoinType::Inner => [false; 2],
+            JoinType::Left | JoinType::Right => [true, false],
+            JoinType::Full => [true; 2],
             other => return Err(Error::unsupported(format!("{other} JOIN of two streams in a step"))),
         };
         let left = side(self.node(&join.left)?, &join.left);
@@ -131,7 +128,11 @@ impl Translator<'_> {
             side.flow.check_closed()?;
             side.flow.check_whole("JOIN")?;
         }
-        Ok(if join.join_type == JoinType::Right { (kind, right, left) } else { (kind, left, right) })
+        Ok(if join.join_type == JoinType::Right {
+            (preserved, right, left)
+        } else {
+            (preserved, left, right)
+        })
     }
 
     /// Times of the partners of rows, by the conditions of a join, and by `state_ttl` where these say nothing.
@@ -255,8 +256,8 @@ pub(crate) fn side(flow: Flow, plan: &LogicalPlan) -> Side<'_> {
 }
 
 /// Refuses to send the rows of a side alone that may always get a partner.
-fn check_preserved(join: JoinType, retention: &JoinRetention) -> Result<()> {
-    if join == JoinType::Inner || retention.are_bounded()[0] {
+fn check_preserved(join: JoinType, preserved: [bool; 2], retention: &JoinRetention) -> Result<()> {
+    if preserved.iter().zip(retention.are_bounded()).all(|(preserved, is_bounded)| !preserved || is_bounded) {
         return Ok(());
     }
     Err(Error::unsupported(format!(

@@ -9,8 +9,8 @@
 //!   and transactions.
 //! - Bounds may also be times that a row has of its own, or missing ([`super::join_bounds`]). Where the rows of a side are
 //!   buffered for ever, no row of the other one is late.
-//! - A row is buffered until the other side's watermark says that no partner comes. A left row that has had none until
-//!   then is sent with NULLs (left joins).
+//! - A row is buffered until the other side's watermark says that no partner comes. A row of a preserved side that has had none
+//!   until then is sent with NULLs.
 //! - A side whose sources are all quiet is not waited for: its watermark follows that of the other side.
 //! - Pairs are sent when the later row comes, in the order of these rows; its partners in the order of their times.
 //!   Rows without partner are sent behind the row whose time is past theirs.
@@ -27,7 +27,6 @@ use crate::error::{Error, Result};
 use crate::event_time::EventTime;
 use crate::expression::{Expression, evaluate};
 use crate::operators::join_state::{JoinState, Key, LEFT, RIGHT, RowPosition};
-use crate::operators::lookup_join::JoinKind;
 use crate::operators::stored_watermark::StoredWatermark;
 use crate::operators::window::WindowSpan;
 use crate::operators::window_aggregate::SourceTimes;
@@ -35,7 +34,7 @@ use crate::operators::{Context, Operator, Output, current_of};
 use arrow_array::cast::AsArray;
 use arrow_array::{Array, ArrayRef, BooleanArray, RecordBatch, UInt32Array, new_null_array};
 use arrow_row::{OwnedRow, Rows};
-use arrow_schema::{ArrowError, SchemaRef};
+use arrow_schema::{ArrowError, FieldRef, SchemaRef};
 use arrow_select::filter::filter_record_batch;
 use arrow_select::interleave::interleave_record_batch;
 use arrow_select::take::take;
@@ -63,7 +62,8 @@ pub(crate) struct JoinTimes {
 
 pub(crate) struct StreamJoinOperator {
     pub(crate) name: String,
-    pub(crate) kind: JoinKind,
+    /// Sides whose rows are sent without a partner too.
+    pub(crate) preserved: [bool; 2],
     pub(crate) times: [JoinTimes; 2],
     /// Condition over the columns of both sides.
     pub(crate) condition: Option<Box<dyn Expression>>,
@@ -97,12 +97,12 @@ struct Pairs {
     partners: Vec<RowPosition>,
 }
 
-/// Output of some rows: pairs and left rows without partner, in order.
+/// Output of some rows: pairs and rows without partner, in order.
 #[derive(Default)]
 struct JoinOutput {
-    /// Number among the pairs, or else among the rows without partner.
+    /// 0 and the number among the pairs, or else 1 and the side, and the number among its rows without partner.
     order: Vec<(usize, usize)>,
-    alone: Vec<OwnedRow>,
+    alone: [Vec<OwnedRow>; 2],
 }
 
 impl JoinOutput {
@@ -110,9 +110,9 @@ impl JoinOutput {
         self.order.push((0, number));
     }
 
-    fn alone(&mut self, row: OwnedRow) {
-        self.order.push((1, self.alone.len()));
-        self.alone.push(row);
+    fn alone(&mut self, side: usize, row: OwnedRow) {
+        self.order.push((1 + side, self.alone[side].len()));
+        self.alone[side].push(row);
     }
 }
 
@@ -191,11 +191,6 @@ impl StreamJoinOperator {
 
     fn failed(&self, error: &ArrowError) -> Error {
         Error::Tuple { operator: self.name.clone(), reason: error.to_string() }
-    }
-
-    /// Tells whether rows of a side are sent without a partner too.
-    fn is_sent_alone(&self, side: usize) -> bool {
-        side == LEFT && self.kind == JoinKind::Left
     }
 
     /// Times of the partners of a row of a batch.
@@ -289,7 +284,7 @@ impl StreamJoinOperator {
         for &Arrival { row, join_time, watermark } in arrivals {
             let first = pair;
             while pairs.rows.get(pair) == Some(&(row as u32)) {
-                if self.is_sent_alone(other) {
+                if self.preserved[other] {
                     self.state.note_match(other, pairs.partners[pair]);
                 }
                 sent.pair(pair);
@@ -324,8 +319,8 @@ impl StreamJoinOperator {
             }
             self.times[other].pass(last);
         }
-        if !matched && self.is_sent_alone(side) {
-            sent.alone(owned());
+        if !matched && self.preserved[side] {
+            sent.alone(side, owned());
         }
         Ok(())
     }
@@ -338,9 +333,9 @@ impl StreamJoinOperator {
                 return;
             }
             self.times[other].pass(last);
-            let is_sent_alone = self.is_sent_alone(side);
+            let is_preserved = self.preserved[side];
             match self.state.remove(side, position) {
-                Some(row) if is_sent_alone && !row.matched => sent.alone(row.row.clone()),
+                Some(row) if is_preserved && !row.matched => sent.alone(side, row.row.clone()),
                 _ => {}
             }
         }
@@ -348,22 +343,33 @@ impl StreamJoinOperator {
 
     /// Sends pairs and rows without partner in their order.
     fn send(&self, joined: RecordBatch, sent: JoinOutput, output: &mut Output) -> Result<()> {
-        if sent.alone.is_empty() {
+        if sent.alone.iter().all(Vec::is_empty) {
             output.push(joined.into());
             return Ok(());
         }
-        let mut columns = self.state.columns(LEFT, sent.alone.iter().map(OwnedRow::row))?;
-        let right = self.schema.fields()[columns.len()..].iter();
-        columns.extend(right.map(|field| new_null_array(field.data_type(), sent.alone.len())));
-        let alone = RecordBatch::try_new(Arc::clone(&self.schema), columns);
-        let alone = alone.map_err(|error| self.failed(&error))?;
-        if joined.num_rows() == 0 {
-            output.push(alone.into());
-            return Ok(());
-        }
-        let both = interleave_record_batch(&[&joined, &alone], &sent.order);
-        output.push(both.map_err(|error| self.failed(&error))?.into());
+        let [left, right] = [self.alone(LEFT, &sent)?, self.alone(RIGHT, &sent)?];
+        let all = interleave_record_batch(&[&joined, &left, &right], &sent.order);
+        output.push(all.map_err(|error| self.failed(&error))?.into());
         Ok(())
+    }
+
+    /// Rows of a side without partner, and NULLs.
+    fn alone(&self, side: usize, sent: &JoinOutput) -> Result<RecordBatch> {
+        let rows = &sent.alone[side];
+        if rows.is_empty() {
+            return Ok(RecordBatch::new_empty(Arc::clone(&self.schema)));
+        }
+        let own = self.state.columns(side, rows.iter().map(OwnedRow::row))?;
+        let (fields, width) = (self.schema.fields(), own.len());
+        let nulls = |fields: &[FieldRef]| -> Vec<ArrayRef> {
+            fields.iter().map(|field| new_null_array(field.data_type(), rows.len())).collect()
+        };
+        let columns = if side == LEFT {
+            [own, nulls(&fields[width..])].concat()
+        } else {
+            [nulls(&fields[..fields.len() - width]), own].concat()
+        };
+        RecordBatch::try_new(Arc::clone(&self.schema), columns).map_err(|error| self.failed(&error))
     }
 
     /// Least time of the partners of a row that comes at a time or later.

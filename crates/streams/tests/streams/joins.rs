@@ -4,9 +4,9 @@
 use crate::support::*;
 use entresol_memory::{Durability, MemoryBudget, MemoryConsumer, Pool, PoolOptions};
 use entresol_streams::{
-    Boundary, ChannelSource, ColumnExpression, Element, Expression, GeneratorSource, JoinKind, JoinSide,
-    Merge, OnError, PacedSource, Punctuation, Report, Stream, StreamJoin, TimeWindow, Topology,
-    TopologyBuilder, Tuple, WATERMARKS_TABLE, WindowEdge, WindowKind,
+    Boundary, ChannelSource, ColumnExpression, Element, Expression, GeneratorSource, JoinSide, Merge,
+    OnError, PacedSource, Punctuation, Report, Stream, StreamJoin, TimeWindow, Topology, TopologyBuilder,
+    Tuple, WATERMARKS_TABLE, WindowEdge, WindowKind,
 };
 use entresol_tables::{Catalog, Column, DataType, Value};
 use entresol_transactions::StateContext;
@@ -61,9 +61,14 @@ fn at_most() -> Box<dyn Expression> {
     })
 }
 
-fn join(kind: JoinKind, has_condition: bool) -> StreamJoin {
+/// Sides whose rows without partner are sent too.
+const INNER: [bool; 2] = [false, false];
+const LEFT_JOIN: [bool; 2] = [true, false];
+const FULL: [bool; 2] = [true, true];
+
+fn join(preserved: [bool; 2], has_condition: bool) -> StreamJoin {
     StreamJoin {
-        kind,
+        preserved,
         state_table: "kept".to_owned(),
         left: side(None),
         right: side(None),
@@ -101,7 +106,7 @@ fn in_time(rows: &[Tuple]) -> (Vec<Tuple>, u64) {
 }
 
 /// Joins all rows of two sides that are not late.
-fn rejoin(left: &[Tuple], right: &[Tuple], kind: JoinKind, has_condition: bool) -> (Vec<String>, u64) {
+fn rejoin(left: &[Tuple], right: &[Tuple], kind: [bool; 2], has_condition: bool) -> (Vec<String>, u64) {
     let ((left, left_late), (right, right_late)) = (in_time(left), in_time(right));
     let is_near = |row: &Tuple, difference: i64| {
         let bounds = BOUNDS_S.0 * SECOND_US..=BOUNDS_S.1 * SECOND_US;
@@ -114,24 +119,28 @@ fn rejoin(left: &[Tuple], right: &[Tuple], kind: JoinKind, has_condition: bool) 
 fn rejoin_near(
     left: &[Tuple],
     right: &[Tuple],
-    kind: JoinKind,
+    kind: [bool; 2],
     has_condition: bool,
     is_near: impl Fn(&Tuple, i64) -> bool,
 ) -> Vec<String> {
-    let mut joined = Vec::new();
+    let (mut joined, mut has_partner) = (Vec::new(), vec![false; right.len()]);
     for row in left {
         let before = joined.len();
-        for partner in right {
+        for (partner, has_partner) in right.iter().zip(&mut has_partner) {
             let (Value::Timestamp(at), Value::Timestamp(other)) = (&row[1], &partner[1]) else { continue };
             let (Value::Int(value), Value::Int(other_value)) = (&row[2], &partner[2]) else { continue };
             let is_equal = row[0] == partner[0] && !row[0].is_null();
             if is_near(row, other - at) && is_equal && (!has_condition || value <= other_value) {
                 joined.push(format!("{:?}", [row.clone(), partner.clone()].concat()));
+                *has_partner = true;
             }
         }
-        if joined.len() == before && kind == JoinKind::Left {
+        if joined.len() == before && kind[0] {
             joined.push(format!("{:?}", [row.clone(), vec![Value::Null; 3]].concat()));
         }
+    }
+    for (partner, _) in right.iter().zip(&has_partner).filter(|(_, has)| kind[1] && !**has) {
+        joined.push(format!("{:?}", [vec![Value::Null; 3], partner.clone()].concat()));
     }
     joined.sort_unstable();
     joined
@@ -149,7 +158,7 @@ fn sorted(mut texts: Vec<String>) -> Vec<String> {
 fn topology(
     catalog: &Arc<Catalog>,
     seed: u64,
-    kind: JoinKind,
+    kind: [bool; 2],
     boundary: Boundary,
     tuples_per_s: u64,
 ) -> TopologyBuilder {
@@ -165,7 +174,7 @@ fn topology(
     topology
 }
 
-fn expected(seed: u64, kind: JoinKind) -> (Vec<String>, u64) {
+fn expected(seed: u64, kind: [bool; 2]) -> (Vec<String>, u64) {
     let of = |side: u64| (0..ROWS - side * 100).map(|n| random_row(seed, side, n)).collect::<Vec<_>>();
     rejoin(&of(0), &of(1), kind, true)
 }
@@ -173,7 +182,7 @@ fn expected(seed: u64, kind: JoinKind) -> (Vec<String>, u64) {
 #[test]
 fn a_join_of_streams_equals_one_of_all_rows() {
     let seed = seed();
-    for kind in [JoinKind::Inner, JoinKind::Left] {
+    for kind in [INNER, LEFT_JOIN, FULL] {
         let (expected, late) = expected(seed, kind);
         assert!(expected.len() > 300 && late > 20, "{} rows, {late} late", expected.len());
         for boundary in [Boundary::EachTuple, Boundary::Every(7), Boundary::Every(100_000)] {
@@ -190,7 +199,9 @@ fn a_join_of_streams_equals_one_of_all_rows() {
 fn a_join_goes_on_after_stops_and_crashes() {
     let seed = seed();
     let mut random = Random(seed);
-    for (kind, boundary) in [(JoinKind::Inner, Boundary::Every(37)), (JoinKind::Left, Boundary::EachTuple)] {
+    for (kind, boundary) in
+        [(INNER, Boundary::Every(37)), (LEFT_JOIN, Boundary::EachTuple), (FULL, Boundary::Every(5))]
+    {
         let directory = tempfile::TempDir::new().unwrap();
         let mut kept = 0;
         for _ in 0..5 {
@@ -238,7 +249,7 @@ fn run_marked(catalog: &Arc<Catalog>, join: StreamJoin, elements: Vec<Element>) 
 #[test]
 fn rows_of_aborted_transactions_leave_nothing() {
     let seed = seed();
-    for kind in [JoinKind::Inner, JoinKind::Left] {
+    for kind in [INNER, LEFT_JOIN, FULL] {
         let mut random = Random(seed);
         let (mut elements, mut committed) = (Vec::new(), [Vec::new(), Vec::new()]);
         let mut dropped = 0;
@@ -286,7 +297,7 @@ fn rows_of_aborted_transactions_leave_nothing() {
 /// Sends batches of two sources in turn.
 fn run_in_turn(
     catalog: &Arc<Catalog>,
-    kind: JoinKind,
+    kind: [bool; 2],
     boundary: Boundary,
     batches: [Vec<Vec<Tuple>>; 2],
 ) -> Report {
@@ -314,7 +325,7 @@ fn null_keys_match_nothing_and_duplicates_all() {
         vec![row(Some(1), Some(109), 4), row(Some(1), Some(110), 5), row(Some(1), Some(110), 6)],
         vec![row(Some(1), Some(204), 7), row(Some(1), Some(204), 7)],
     ];
-    for kind in [JoinKind::Inner, JoinKind::Left] {
+    for kind in [INNER, LEFT_JOIN, FULL] {
         let (expected, late) = rejoin(&left.concat(), &right.concat(), kind, false);
         let mut in_order: Option<Vec<String>> = None;
         for boundary in [Boundary::EachTuple, Boundary::Every(2), Boundary::Every(1000)] {
@@ -329,7 +340,17 @@ fn null_keys_match_nothing_and_duplicates_all() {
         let pairs = expected.iter().filter(|row| !row.contains("Null, Null, Null")).count();
         // Two equal rows with two partners each, and two rows with the two equal ones.
         assert_eq!(pairs, 2 * 2 + 2 * 2, "{expected:?}");
-        assert_eq!(expected.len() - pairs, if kind == JoinKind::Left { 3 } else { 0 });
+        assert_eq!(
+            expected.len() - pairs,
+            if kind[1] {
+                3 + 4
+            } else if kind[0] {
+                3
+            } else {
+                0
+            },
+            "{expected:?}"
+        );
     }
 }
 
@@ -355,7 +376,7 @@ fn windows_are_joined_by_their_edges() {
                 left: side(Some(edge)),
                 right: side(Some(edge)),
                 bounds_us: (Some(0), Some(0)),
-                ..join(JoinKind::Left, false)
+                ..join(LEFT_JOIN, false)
             };
             let joined = source(0).join(&source(1), join);
             let names = joined.columns().iter().enumerate();
@@ -425,7 +446,7 @@ fn rows_leave_when_no_partner_can_come() {
     let mut source =
         |name: &str| topology.source(name, ChannelSource::new(columns(), receivers.next().unwrap()));
     let (left, right) = (source("left"), source("right"));
-    to_table(&left.join(&right, join(JoinKind::Left, false)));
+    to_table(&left.join(&right, join(LEFT_JOIN, false)));
     let running = topology.build().unwrap().start().unwrap();
     let mut sent = 0;
     let mut send = |side: usize, second: i64| {
@@ -484,7 +505,7 @@ fn rows_that_do_not_fit_the_memory_budget_are_an_error() {
             let name = if number == 0 { "left" } else { "right" };
             topology.source(name, GeneratorSource::new(columns(), tuple)).event_time("at")
         };
-        let join = StreamJoin { state_table: format!("kept_{name}"), ..join(JoinKind::Inner, false) };
+        let join = StreamJoin { state_table: format!("kept_{name}"), ..join(INNER, false) };
         to_table(&source(0).join(&source(1), join));
         topology.build().unwrap().run()
     };
@@ -502,19 +523,22 @@ fn rows_that_do_not_fit_the_memory_budget_are_an_error() {
 fn wrong_joins_are_refused() {
     let catalog = volatile();
     type Change = fn(&mut StreamJoin);
-    let cases: [(&str, Change); 5] = [
+    let cases: [(&str, Change); 6] = [
         ("column v is not a time: INT", |join| join.left.time = 2),
         ("there is no column 9", |join| join.right.time = 9),
         ("different windows or numbers of keys", |join| join.left.keys.clear()),
         ("none is known to have no partner", |join| {
-            (join.kind, join.bounds_us) = (JoinKind::Left, (Some(5), None))
+            (join.preserved, join.bounds_us) = (LEFT_JOIN, (Some(5), None))
+        }),
+        ("right tuples may always get a partner", |join| {
+            (join.preserved, join.bounds_us) = (FULL, (None, Some(5)))
         }),
         ("partners within 5 to 4 us", |join| join.bounds_us = (Some(5), Some(4))),
     ];
     for (expected, change) in cases {
         let topology = Topology::builder("t", &catalog);
         let source = |name: &str| topology.source(name, GeneratorSource::new(columns(), |_| None));
-        let mut wrong = join(JoinKind::Inner, false);
+        let mut wrong = join(INNER, false);
         change(&mut wrong);
         to_table(&source("left").join(&source("right"), wrong));
         let error = topology.build().err().unwrap().to_string();
@@ -523,7 +547,7 @@ fn wrong_joins_are_refused() {
 }
 
 /// Join of left rows with the right ones of their lifetime: `v` seconds from their time on.
-fn lifetime_join(kind: JoinKind) -> StreamJoin {
+fn lifetime_join(kind: [bool; 2]) -> StreamJoin {
     let until = |rows: &arrow_array::RecordBatch| -> Result<arrow_array::ArrayRef, String> {
         use arrow_array::{Int32Array, TimestampMicrosecondArray};
         let column = |at: usize| rows.column(at).as_any();
@@ -574,7 +598,7 @@ fn marked_rows(seed: u64, transactions: u64) -> (Vec<Element>, [Vec<Tuple>; 2]) 
 #[test]
 fn lifetimes_bound_a_join() {
     let seed = seed();
-    for kind in [JoinKind::Inner, JoinKind::Left] {
+    for kind in [INNER, LEFT_JOIN, FULL] {
         let (elements, committed) = marked_rows(seed, 400);
         let ((left, left_late), (right, right_late)) = (in_time(&committed[0]), in_time(&committed[1]));
         let lives = |row: &Tuple, difference: i64| {
@@ -601,10 +625,10 @@ fn a_join_without_bounds_is_one_of_all_rows() {
     let middle = elements.iter().position(|element| *element == Element::Punctuation(Punctuation::Commit));
     let (first, second) = elements.split_at(middle.unwrap() + 1);
     let catalog = volatile();
-    let unbounded = || StreamJoin { bounds_us: (None, None), ..join(JoinKind::Inner, true) };
+    let unbounded = || StreamJoin { bounds_us: (None, None), ..join(INNER, true) };
     let late = run_marked(&catalog, unbounded(), first.to_vec()).late
         + run_marked(&catalog, unbounded(), second.to_vec()).late;
-    let expected = rejoin_near(&committed[0], &committed[1], JoinKind::Inner, true, |_, _| true);
+    let expected = rejoin_near(&committed[0], &committed[1], INNER, true, |_, _| true);
     assert!(expected.len() > 300, "{} rows", expected.len());
     let found = sorted(texts(&catalog));
     let differs = found.iter().zip(&expected).find(|(found, expected)| found != expected);
