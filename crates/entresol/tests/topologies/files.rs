@@ -165,3 +165,79 @@ fn rows_say_where_they_come_from() {
         assert!(error.contains(expected), "{clause}: {error}");
     }
 }
+
+#[test]
+fn plain_lines_are_rows_of_one_string() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    append(
+        &file("a.log"),
+        "2026-01-01T10:00:00 INFO  started, \"x\" \r\n\n2026-01-01T10:00:01 WARN {\"n\": 1}\n",
+    );
+    let database = Database::volatile(Options::default()).unwrap();
+    let mut session = database.session().unwrap();
+    session
+        .execute(&format!(
+            "CREATE SOURCE log (line VARCHAR NOT NULL, at TIMESTAMP NOT NULL AS split_part(line, ' ', 1)::timestamp,
+                 level VARCHAR AS split_part(line, ' ', 2), WATERMARK FOR at AS at)
+                 INCLUDE PARTITION AS file
+                 WITH (connector = 'file', path = '{}', tail = true, rejects = 'bad') FORMAT PLAIN ENCODE TEXT;
+             CREATE TABLE logged (at TIMESTAMP, level VARCHAR, line VARCHAR);
+             CREATE TOPOLOGY follow COMMIT EVERY INTERVAL '5 ms' AS (INSERT INTO logged SELECT at, level, line FROM log);
+             CREATE SINK shouted AS SELECT upper(line) AS line FROM log
+                 WITH (connector = 'file', path = '{}') FORMAT PLAIN ENCODE TEXT",
+            file("*.log").display(),
+            file("shouted.txt").display()
+        ))
+        .unwrap();
+    wait_for(&mut session, "SELECT count(*) FROM logged", "2");
+    append(&file("a.log"), "2026-01-01T10:00:02 INFO end\n");
+    wait_for(&mut session, "SELECT count(*) FROM logged", "3");
+    assert_eq!(
+        rows(&mut session, "SELECT * FROM logged ORDER BY at"),
+        [
+            ["2026-01-01T10:00:00", "INFO", "2026-01-01T10:00:00 INFO  started, \"x\" "],
+            ["2026-01-01T10:00:01", "WARN", "2026-01-01T10:00:01 WARN {\"n\": 1}"],
+            ["2026-01-01T10:00:02", "INFO", "2026-01-01T10:00:02 INFO end"]
+        ]
+    );
+    let bad = rows(&mut session, "SELECT line, record, topology FROM bad ORDER BY topology");
+    assert_eq!(bad[0][0], "2");
+    assert!(bad[0][1].starts_with("line = , file = "), "{bad:?}");
+    let shouted = "2026-01-01T10:00:00 INFO  STARTED, \"X\" \n2026-01-01T10:00:01 WARN {\"N\": 1}\n2026-01-01T10:00:02 INFO END\n";
+    let begin = std::time::Instant::now();
+    while std::fs::read_to_string(file("shouted.txt")).unwrap_or_default() != shouted {
+        assert!(begin.elapsed() < super::PATIENCE, "{:?}", std::fs::read_to_string(file("shouted.txt")));
+        std::thread::sleep(std::time::Duration::from_millis(10));
+    }
+    let path = file("x").display().to_string();
+    for (statement, expected) in [
+        (
+            format!(
+                "CREATE SOURCE s (a VARCHAR, b VARCHAR) WITH (connector = 'file', path = '{path}') FORMAT PLAIN ENCODE TEXT"
+            ),
+            "its rows are one VARCHAR, not VARCHAR, VARCHAR",
+        ),
+        (
+            format!(
+                "CREATE SOURCE s (a INT) WITH (connector = 'file', path = '{path}') FORMAT PLAIN ENCODE TEXT"
+            ),
+            "its rows are one VARCHAR, not INT",
+        ),
+        (
+            format!(
+                "CREATE SOURCE s (a VARCHAR) WITH (connector = 'file', path = '{path}') FORMAT UPSERT ENCODE TEXT"
+            ),
+            "ENCODE other than JSON",
+        ),
+        (
+            format!(
+                "CREATE SINK s AS SELECT at, line FROM log WITH (connector = 'file', path = '{path}') FORMAT PLAIN ENCODE TEXT"
+            ),
+            "its rows are one VARCHAR, not TIMESTAMP, VARCHAR",
+        ),
+    ] {
+        let error = session.execute(&statement).err().unwrap_or_else(|| panic!("{statement} is accepted"));
+        assert!(error.to_string().contains(expected), "{statement}: {error}");
+    }
+}

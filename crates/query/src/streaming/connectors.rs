@@ -8,7 +8,7 @@
 //! | `table` | `table`, which logs its changes: they are the rows ([`super::logged_table`]) |
 //! | `nexmark` | `entity` (`person`, `auction`, `bid`), `events` of all entities (without end), `rows_per_second`, `start`, `events_per_second` (of event time, 10,000), `seed` |
 //!
-//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON, and PARQUET of files; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
+//! FORMAT PLAIN ENCODE CSV is the default of files and connections, beside JSON and TEXT, and PARQUET of files; FORMAT UPSERT and DEBEZIUM ENCODE JSON have rows with
 //! a PRIMARY KEY that change (`timestamp_unit` of numbers that are timestamps; of files of DEBEZIUM `transactions`, the file of
 //! transaction marks, and `collection`, the name in it); options of the format may stand in parentheses behind it. All: `future_limit`
 //! (a day): an event time further ahead of the clock closes no window; of FORMAT PLAIN `transaction_id` and `transaction_end`, columns
@@ -155,6 +155,9 @@ impl SourceDefinition {
         let computed = ComputedColumns::plan(state, &create.name, &read, computed)?;
         let columns = computed.among(&read);
         let declared = &read[..read.len() - create.included.len()];
+        if create.encoding == Some(Encoding::Plain) {
+            check_plain(&format!("source \"{}\"", create.name), declared)?;
+        }
         let future_limit = options.interval("future_limit")?.unwrap_or(FUTURE_LIMIT);
         let event_time = create
             .watermark
@@ -545,6 +548,16 @@ fn source_key(
     Ok(Some(key))
 }
 
+/// Refuses rows of ENCODE TEXT that are not one string.
+pub(crate) fn check_plain(what: &str, columns: &[Column]) -> Result<()> {
+    let types: Vec<String> = columns.iter().map(|column| column.data_type.to_string()).collect();
+    if let [Column { data_type: DataType::Varchar, .. }] = columns {
+        return Ok(());
+    }
+    let message = format!("ENCODE TEXT of {what}: its rows are one VARCHAR, not {}", types.join(", "));
+    Err(Error::coded("42804", message))
+}
+
 /// Encoding of rows, and the columns of their key if they have one.
 pub(crate) type KeyedEncoding<'k> = (Option<Encoding>, Option<&'k [String]>);
 
@@ -555,6 +568,7 @@ pub(crate) fn file_format(
 ) -> Result<FileFormat> {
     match encoding {
         Some(Encoding::Json) => return Ok(FileFormat::Json),
+        Some(Encoding::Plain) => return Ok(FileFormat::Plain),
         Some(Encoding::Changes(envelope)) => {
             let mut format = ChangeFormat::new(envelope, key.unwrap_or_default().to_vec());
             format.timestamp_unit_ns = match options.take("timestamp_unit").as_deref() {

@@ -12,7 +12,7 @@
 
 use crate::error::{Error, Result};
 use crate::parser::own::streaming::{Encoding, SinkClause};
-use crate::streaming::connectors::file_format;
+use crate::streaming::connectors::{check_plain, file_format};
 use crate::streaming::options::StreamOptions;
 use crate::streaming::parquet_sink::ParquetSink;
 use entresol_streams::{Envelope, FileFormat, Stream};
@@ -142,6 +142,9 @@ impl SinkDefinition {
                 return Err(Error::Internal("a step writes the table of a sink".to_owned()));
             }
         };
+        if format == FileFormat::Plain {
+            check_plain("a sink", stream.columns())?;
+        }
         if let FileFormat::Changes(changes) = &mut format {
             let logged = logged.map(Table::schema);
             changes.logged_columns = logged.map(|schema| schema.visible_columns().len());

@@ -1,4 +1,4 @@
-//! Rows as lines of CSV or JSON; changes of rows are in [`super::change_lines`].
+//! Rows as lines of CSV, JSON or one string; changes of rows are in [`super::change_lines`].
 //!
 //! CSV: NULL is empty or the format's own string. JSON: integers and finite doubles are numbers; decimals, dates
 //! timestamps and intervals are strings, JSON is itself, so that no digit is lost; NULL and doubles that JSON has no number for are `null`.
@@ -22,12 +22,12 @@ impl RowEncoder {
     pub(crate) fn new(format: FileFormat, columns: &[Column]) -> RowEncoder {
         let changes = match &format {
             FileFormat::Changes(format) => Some(ChangeEncoder::new(format, columns)),
-            FileFormat::Csv { .. } | FileFormat::Json => None,
+            FileFormat::Csv { .. } | FileFormat::Json | FileFormat::Plain => None,
         };
         RowEncoder { format, columns: columns.to_vec(), changes }
     }
 
-    /// Adds the line before all others; JSON has none.
+    /// Adds the line before all others, which CSV alone has.
     pub(crate) fn header(&self, lines: &mut Vec<u8>) -> Result<()> {
         let FileFormat::Csv { separator, .. } = self.format else { return Ok(()) };
         let mut writer = csv_writer(separator, lines);
@@ -43,6 +43,7 @@ impl RowEncoder {
         let tuples = batch.tuples()?;
         match &self.format {
             FileFormat::Csv { separator, null } => self.csv(*separator, null, &tuples, lines).map_err(failed),
+            FileFormat::Plain => tuples.iter().try_for_each(|tuple| plain_line(tuple, lines)),
             FileFormat::Json | FileFormat::Changes(_) => {
                 for tuple in &tuples {
                     json_object(self.columns.iter().zip(tuple), lines);
@@ -67,6 +68,21 @@ impl RowEncoder {
         }
         Ok(writer.flush()?)
     }
+}
+
+/// Adds the line that a tuple of one string is.
+fn plain_line(tuple: &[Value], lines: &mut Vec<u8>) -> Result<()> {
+    let reason = match tuple {
+        [Value::Varchar(line)] if !line.contains('\n') => {
+            lines.extend_from_slice(line.as_bytes());
+            lines.push(b'\n');
+            return Ok(());
+        }
+        [Value::Varchar(_)] => "a line has a line break",
+        [Value::Null] => "a line is NULL",
+        _ => "a line has one string",
+    };
+    Err(Error::Tuple { operator: "sink".to_owned(), reason: reason.to_owned() })
 }
 
 /// Adds an object of values, in the order of the names of their columns.

@@ -60,7 +60,7 @@ impl LineParser {
     pub(crate) fn tuple_columns(&self) -> Vec<Column> {
         match &self.format {
             FileFormat::Changes(format) => format.tuple_columns(&self.columns),
-            FileFormat::Csv { .. } | FileFormat::Json => self.columns.clone(),
+            FileFormat::Csv { .. } | FileFormat::Json | FileFormat::Plain => self.columns.clone(),
         }
     }
 
@@ -69,13 +69,30 @@ impl LineParser {
         matches!(&self.format, FileFormat::Changes(format) if format.has_transactions)
     }
 
+    /// Record of a line, without its end; none of one that has none.
+    pub(crate) fn record<'l>(&self, line: &'l [u8]) -> Option<&'l [u8]> {
+        if self.format == FileFormat::Plain {
+            let line = line.strip_suffix(b"\n").unwrap_or(line);
+            return Some(line.strip_suffix(b"\r").unwrap_or(line));
+        }
+        Some(line.trim_ascii()).filter(|record| !record.is_empty())
+    }
+
     /// Tuple of a line if it has one, or the reason why it is none. Fields of CSV are in the order of the columns.
     pub(crate) fn tuple(&self, line: &[u8]) -> Result<Option<Tuple>, String> {
         match &self.format {
             FileFormat::Csv { separator, null } => self.csv_tuple(*separator, null, line).map(Some),
             FileFormat::Json => tuple_of(&self.columns, line).map(Some),
+            FileFormat::Plain => self.plain_tuple(line).map(Some),
             FileFormat::Changes(format) => format.tuple_of(&self.columns, line),
         }
+    }
+
+    /// Line as a value of each column, of which there is one.
+    fn plain_tuple(&self, line: &[u8]) -> Result<Tuple, String> {
+        let line = std::str::from_utf8(line).map_err(|_| "the line is not UTF-8".to_owned())?;
+        let value = |column: &Column| column.parse(line).map_err(|error| error.to_string());
+        self.columns.iter().map(value).collect()
     }
 
     fn csv_tuple(&self, separator: u8, null: &str, line: &[u8]) -> Result<Tuple, String> {
@@ -144,6 +161,20 @@ mod tests {
             ]
         );
         assert_eq!(buffer.rest(), None);
+    }
+
+    #[test]
+    fn plain_lines_are_as_they_are() {
+        let columns = vec![Column::new("line", DataType::Varchar)];
+        let parser = LineParser { format: FileFormat::Plain, columns };
+        for (line, value) in
+            [(&b" a, \"b\tc \r\n"[..], " a, \"b\tc "), (b"\n", ""), (b"\r", ""), (b"x\r\r\n", "x\r")]
+        {
+            assert_eq!(parser.tuple(parser.record(line).unwrap()).unwrap().unwrap(), [Value::from(value)]);
+        }
+        assert_eq!(parser.tuple(b"a\xff").unwrap_err(), "the line is not UTF-8");
+        let json = LineParser { format: FileFormat::Json, ..parser };
+        assert_eq!((json.record(b" {} \r\n"), json.record(b" \r\n")), (Some(&b"{}"[..]), None));
     }
 
     #[test]

@@ -19,7 +19,7 @@ pub(crate) mod files;
 pub(crate) mod generator;
 pub(crate) mod included;
 pub(crate) mod json;
-pub(crate) mod json_reader;
+pub(crate) mod line_reader;
 pub(crate) mod lines;
 pub(crate) mod mapped;
 pub(crate) mod marked;

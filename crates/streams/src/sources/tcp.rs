@@ -314,19 +314,16 @@ impl PartialBatch<'_> {
 
     fn line(&mut self, number: u64, line: &[u8], is_long: bool) {
         self.lines = number;
-        let text = line.trim_ascii();
-        if text.is_empty() {
-            return;
-        }
+        let Some(record) = self.parser.record(line) else { return };
         let made = if is_long {
             Err(format!("the line is longer than {} bytes", line.len()))
         } else {
             // One that says nothing counts as an empty line.
-            let tuple = self.parser.tuple(line);
+            let tuple = self.parser.tuple(record);
             tuple.and_then(|tuple| tuple.map_or(Ok(()), |tuple| self.builder.push(&tuple)))
         };
         if let Err(reason) = made {
-            self.reject(number, text, reason);
+            self.reject(number, record, reason);
         }
     }
 

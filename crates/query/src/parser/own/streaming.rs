@@ -11,7 +11,7 @@
 //! ALTER and DROP of them: [`crate::parser::own::stream_changes`]
 //! EXPLAIN [ANALYZE] TOPOLOGY name
 //!
-//! format:   FORMAT {PLAIN ENCODE {CSV | JSON} | {UPSERT | DEBEZIUM} ENCODE JSON} [(option = value, ...)]; a source of the latter has
+//! format:   FORMAT {PLAIN ENCODE {CSV | JSON | TEXT | PARQUET} | {UPSERT | DEBEZIUM} ENCODE JSON} [(option = value, ...)]; a source of the latter has
 //!           a PRIMARY KEY
 //! boundary: EACH ROW | EVERY n ROWS | EVERY [INTERVAL] '...' | ON WINDOW CLOSE [OF stream] | WITH SOURCE
 //! step:     CREATE STREAM name [WITH (state_table = '...')] AS query [EMIT ON WINDOW CLOSE] [LATE ROWS DROP]
@@ -160,6 +160,8 @@ pub(crate) enum Encoding {
     Csv,
     /// A JSON object on each line.
     Json,
+    /// TEXT: lines as they are.
+    Plain,
     /// Rows of Parquet files.
     Parquet,
     /// Changes of rows with a key, as JSON.
@@ -498,8 +500,9 @@ fn encoding(words: &mut Words<'_>) -> Result<Option<Encoding>> {
         Some(_) => Err(Error::unsupported("ENCODE other than JSON of FORMAT UPSERT and DEBEZIUM")),
         None if words.word("csv") => Ok(Some(Encoding::Csv)),
         None if words.word("json") => Ok(Some(Encoding::Json)),
+        None if words.word("text") => Ok(Some(Encoding::Plain)),
         None if words.word("parquet") => Ok(Some(Encoding::Parquet)),
-        None => Err(Error::unsupported("ENCODE other than CSV, JSON and PARQUET")),
+        None => Err(Error::unsupported("ENCODE other than CSV, JSON, TEXT and PARQUET")),
     }
 }
 
@@ -858,7 +861,7 @@ mod tests {
             ("CREATE SOURCE s (a INT, PRIMARY KEY (a) b) WITH (a = 1)", "syntax error at or near \"b\""),
             (
                 "CREATE SOURCE s (a INT) WITH (a = 1) FORMAT PLAIN ENCODE AVRO",
-                "ENCODE other than CSV, JSON and PARQUET",
+                "ENCODE other than CSV, JSON, TEXT and PARQUET",
             ),
             ("CREATE TOPOLOGY t AS ()", "has no steps"),
             ("CREATE TOPOLOGY t COMMIT EVERY 0 ROWS AS (INSERT INTO a SELECT 1)", "at least 1"),

@@ -1,4 +1,4 @@
-//! Files of CSV or JSON lines, or of batches ([`batches`]), as a source: one, or all whose names have the form of a pattern.
+//! Files of CSV, JSON lines or plain lines, or of batches ([`batches`]), as a source: one, or all whose names have the form of a pattern.
 //!
 //! - Each file is a split with a position of its own: the byte offset behind a record, or of batches the number of rows. Files
 //!   are read in the order of their names, each to its end.
@@ -49,6 +49,8 @@ pub enum FileFormat {
     },
     /// A JSON object on each line; columns by name.
     Json,
+    /// Lines as they are: tuples of one string.
+    Plain,
     /// A change of a row with a key on each line, as JSON. Tuples of a source have a last column
     /// [`crate::DELETED`] then, for [`crate::Stream::keyed_rows`].
     Changes(ChangeFormat),

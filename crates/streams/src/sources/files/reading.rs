@@ -7,7 +7,7 @@ use crate::sources::csv_reader::CsvReader;
 use crate::sources::files::batches::{BatchFileFormat, BatchFileReader, decoded, ends_of};
 use crate::sources::files::pattern::FilePattern;
 use crate::sources::files::{FileFormat, HEAD_BYTES_MAX};
-use crate::sources::json_reader::JsonReader;
+use crate::sources::line_reader::LineReader;
 use crate::sources::lines::LineParser;
 use crate::sources::{Head, Position, SourceBatch, Split, SplitPosition};
 use crossbeam_channel::Sender;
@@ -74,7 +74,7 @@ struct SplitState {
 /// Reader of one file.
 enum FileReader {
     Csv(Box<CsvReader>),
-    Json(Box<JsonReader>),
+    Lines(Box<LineReader>),
     Batches(Box<dyn BatchFileReader>),
 }
 
@@ -83,7 +83,7 @@ impl FileReader {
     fn read(&mut self, path: &Path) -> Result<Option<SourceBatch>> {
         let batch = match self {
             FileReader::Csv(reader) => reader.read(BATCH_TUPLES)?,
-            FileReader::Json(reader) => reader.read(BATCH_TUPLES)?,
+            FileReader::Lines(reader) => reader.read(BATCH_TUPLES)?,
             FileReader::Batches(reader) => return decoded(path, || reader.read()),
         };
         Ok((batch.tuples.num_rows() > 0 || !batch.rejects.is_empty()).then_some(batch))
@@ -225,8 +225,8 @@ impl ReadState {
         file.seek(SeekFrom::Start(0)).map_err(|source| Error::io(path, source))?;
         let growing_end = self.tails.then_some(end);
         Ok(match &parser.format {
-            FileFormat::Json | FileFormat::Changes(_) => {
-                FileReader::Json(Box::new(JsonReader::new(path, file, parser, from, growing_end)?))
+            FileFormat::Json | FileFormat::Plain | FileFormat::Changes(_) => {
+                FileReader::Lines(Box::new(LineReader::new(path, file, parser, from, growing_end)?))
             }
             FileFormat::Csv { separator, null } => {
                 let format = CsvFormat {

@@ -1,6 +1,6 @@
-//! Reads lines of a file with one JSON object each: a tuple, or a change.
+//! Reads lines of a file: a JSON object each, which is a tuple or a change, or as it is.
 //!
-//! - A line that is no tuple becomes a [`Reject`]; empty lines are skipped.
+//! - A line that is no tuple becomes a [`Reject`]; empty lines of JSON are skipped.
 //! - A line has at most [`RECORD_BYTES_MAX`] bytes: a longer one is rejected, and reading continues behind it.
 //! - Of a file that grows, lines are read when their end is there; of another, the last may have none.
 
@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 const SHOWN_BYTES: usize = 4096;
 const BOM: &[u8] = "\u{feff}".as_bytes();
 
-/// Reader of JSON lines.
-pub(crate) struct JsonReader {
+/// Reader of lines.
+pub(crate) struct LineReader {
     path: PathBuf,
     reader: BufReader<Take<File>>,
     parser: LineParser,
@@ -27,7 +27,7 @@ pub(crate) struct JsonReader {
     line: Vec<u8>,
 }
 
-impl JsonReader {
+impl LineReader {
     /// Reader of a file from a position on, up to `end` or its own end.
     pub(crate) fn new(
         path: &Path,
@@ -35,11 +35,11 @@ impl JsonReader {
         parser: &LineParser,
         from: Option<Position>,
         end: Option<u64>,
-    ) -> Result<JsonReader> {
+    ) -> Result<LineReader> {
         let position = from.unwrap_or(Position { offset: 0, line: 1 });
         file.seek(SeekFrom::Start(position.offset)).map_err(|source| Error::io(path, source))?;
         let rest = end.map_or(u64::MAX, |end| end.saturating_sub(position.offset));
-        Ok(JsonReader {
+        Ok(LineReader {
             path: path.to_owned(),
             reader: BufReader::new(file.take(rest)),
             builder: BatchBuilder::new(&parser.tuple_columns(), 0),
@@ -57,11 +57,8 @@ impl JsonReader {
             let Some(made) = self.next_line()? else { break };
             let made = match made {
                 Ok(()) => {
-                    let text = self.line.trim_ascii();
-                    if text.is_empty() {
-                        continue;
-                    }
-                    match self.parser.tuple(text) {
+                    let Some(record) = self.parser.record(&self.line) else { continue };
+                    match self.parser.tuple(record) {
                         Ok(None) => continue,
                         Ok(Some(tuple)) => self.builder.push(&tuple),
                         Err(reason) => Err(reason),
@@ -148,7 +145,7 @@ mod tests {
         let parser = LineParser { format: FileFormat::Json, columns };
         let read = |from, end| {
             let file = File::open(&path).unwrap();
-            let mut reader = JsonReader::new(&path, file, &parser, from, end).unwrap();
+            let mut reader = LineReader::new(&path, file, &parser, from, end).unwrap();
             let batch = reader.read(usize::MAX).unwrap();
             let Positions::Listed(positions) = batch.positions else { panic!("positions are counted") };
             (rows_of(&batch.tuples).unwrap(), positions, batch.rejects, batch.end)
@@ -180,7 +177,7 @@ mod tests {
         let path = directory.path().join("lines.json");
         std::fs::write(&path, format!("{}{{\"id\": 1}}\n", "\n".repeat(5000))).unwrap();
         let parser = LineParser { format: FileFormat::Json, columns: vec![Column::new("id", DataType::Int)] };
-        let mut reader = JsonReader::new(&path, File::open(&path).unwrap(), &parser, None, None).unwrap();
+        let mut reader = LineReader::new(&path, File::open(&path).unwrap(), &parser, None, None).unwrap();
         assert_eq!(reader.read(1024).unwrap().tuples.num_rows(), 1);
     }
 }
