@@ -334,10 +334,6 @@ fn joins_and_windows_that_cannot_be_of_rows_that_are_taken_back_are_refused() {
     let join = |join: &str| format!("INSERT INTO t SELECT s.meter, s.n FROM s {join} {upsert}");
     for (step, expected) in [
         (join("FULL JOIN u ON u.meter = s.meter"), "rows of a join of streams, which change while rows come"),
-        (
-            "INSERT INTO t SELECT a.meter, 1 FROM reading a FULL JOIN reading b ON b.meter = a.meter AND b.at = a.at".to_owned(),
-            "FULL JOIN of two streams of appended rows",
-        ),
         (join("JOIN u ON u.meter < s.meter"), "without equal columns of both"),
         (join("LEFT JOIN u ON u.n = s.meter"), "rows of a join of streams, which change while rows come"),
         (join("JOIN u ON u.n = s.n"), "a table whose key is that of the left side"),

@@ -31,6 +31,7 @@ pub(crate) mod patterns;
 mod planned_relations;
 pub(crate) mod query;
 pub(crate) mod relation_aliases;
+pub(crate) mod relation_rows;
 pub(crate) mod replay;
 pub(crate) mod row_expressions;
 pub(crate) mod rules;

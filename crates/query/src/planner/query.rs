@@ -20,7 +20,7 @@ use crate::planner::relation_aliases;
 use crate::planner::sampling;
 use crate::planner::time_travel;
 use crate::planner::translation;
-use crate::planner::windows;
+use crate::planner::{relation_rows, windows};
 use crate::postgres::number_types;
 use crate::postgres::numbers::{self};
 use crate::session::core::SessionCore;
@@ -88,7 +88,7 @@ async fn untyped(
     numbers::type_exponents(&mut statement);
     time_travel::resolve(state, &session.catalog, &mut statement).await?;
     limits::resolve(state, &mut statement).await?;
-    let plan = state.statement_to_plan(statement).await?;
+    let plan = relation_rows::plan(state, statement).await?;
     check_reads(&plan)?;
     Ok(join_using::merged(plan)?)
 }

@@ -7,10 +7,11 @@
 use crate::parser::names::{identifier, table_name};
 use crate::parser::statement::{inner, inner_mut};
 use crate::parser::visit::{walk, walk_mut};
+use crate::planner::translation::system_name;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, ObjectName, ObjectNamePart, Select, SelectItem, SelectItemQualifiedWildcardKind, TableAlias,
-    TableFactor, Visitor, VisitorMut,
+    TableAliasColumnDef, TableFactor, Visitor, VisitorMut,
 };
 use entresol_tables::Catalog;
 use std::collections::BTreeSet;
@@ -107,6 +108,13 @@ impl VisitorMut for AliasRenamer {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &mut TableFactor) -> ControlFlow<()> {
+        // The column of a function has the name of its alias.
+        if let TableFactor::Table { name, alias: Some(alias), args: Some(_), .. } = factor
+            && alias.columns.is_empty()
+            && system_name(name).is_some_and(|name| name == "generate_series")
+        {
+            alias.columns.push(TableAliasColumnDef { name: alias.name.clone(), data_type: None });
+        }
         match factor {
             TableFactor::Table { alias: Some(alias), .. }
             | TableFactor::Derived { alias: Some(alias), .. } => {

@@ -22,6 +22,7 @@ use crate::parser::statement::query_of;
 use crate::planner::from_names;
 use crate::planner::join_using::merged;
 use crate::planner::relation_aliases;
+use crate::planner::relation_rows;
 use crate::planner::sampling;
 use crate::planner::translation;
 use crate::planner::windows;
@@ -193,7 +194,7 @@ async fn scoped(
     list.register_catalog(CATALOG.to_owned(), Arc::new(ScopedNames { base, scope: Arc::clone(&scope) }));
     let context = SessionContext::new_with_state(SessionState::clone(state));
     context.register_catalog_list(Arc::new(list));
-    let plan = typed(merged(context.state().statement_to_plan(statement).await?)?)?;
+    let plan = typed(merged(relation_rows::plan(&context.state(), statement).await?)?)?;
     let read = std::mem::take(&mut *scope.read.lock());
     Ok((plan, read))
 }

@@ -89,7 +89,8 @@ use self::lists::{
 pub(crate) use self::names::{column_name, shown_name};
 use self::names::{name_items, order_items, set_apart};
 use self::rows::{ROWS, list_of, unnested};
-use self::types::{alias_of, operator, system_name, timestamp};
+pub(crate) use self::types::system_name;
+use self::types::{alias_of, operator, timestamp};
 use crate::parser::names::identifier;
 use crate::parser::statement::query_of;
 use crate::planner::join_using;

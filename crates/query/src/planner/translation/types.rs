@@ -35,7 +35,7 @@ pub(super) fn operator(symbol: &str) -> Option<BinaryOperator> {
 }
 
 /// Last part of a name without a schema or with one of PostgreSQL's.
-pub(super) fn system_name(name: &ObjectName) -> Option<String> {
+pub(crate) fn system_name(name: &ObjectName) -> Option<String> {
     let parts: Vec<&Ident> = name.0.iter().filter_map(ObjectNamePart::as_ident).collect();
     match parts.as_slice() {
         [name] => Some(identifier(name)),
