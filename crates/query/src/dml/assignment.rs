@@ -6,7 +6,7 @@
 //! | SMALLINT, INT, BIGINT | numbers (fractions are rounded: DOUBLEs to the even of two that are as near, DECIMALs half away from zero), strings |
 //! | REAL, DOUBLE | numbers, strings |
 //! | DECIMAL | numbers (rounded to the scale, half away from zero; refused if the column is exact), strings |
-//! | DATE | dates, timestamps at midnight, strings |
+//! | DATE | dates, timestamps (their day, in the session's zone), strings |
 //! | TIMESTAMP, TIMESTAMPTZ | timestamps (finer than a microsecond: truncated), dates, strings |
 //! | INTERVAL | intervals (finer than a microsecond: truncated), differences of timestamps, strings |
 //! | JSON, JSONB | strings, JSON among them |
@@ -36,9 +36,6 @@ use entresol_tables::{
 };
 use std::borrow::Cow;
 use std::sync::Arc;
-
-/// Microsecond of its day at which a timestamp is a date.
-const MIDNIGHT: i64 = 0;
 
 /// Builds a row from each row of `batch`: column `c` of it becomes the table's column `targets[c]`, the other
 /// columns NULL. Rows have the visible columns, and the hidden key if a target is beyond them.
@@ -462,9 +459,7 @@ fn from_timestamp(micros: i64, target: DataType, zone: &Zone) -> Option<Value> {
     match target {
         DataType::Timestamp => Some(Value::Timestamp(micros)),
         DataType::TimestampTz => zone.instant(micros).map(Value::Timestamp),
-        DataType::Date if micros.rem_euclid(MICROS_PER_DAY) == MIDNIGHT => {
-            i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok().map(Value::Date)
-        }
+        DataType::Date => i32::try_from(micros.div_euclid(MICROS_PER_DAY)).ok().map(Value::Date),
         DataType::Varchar => Some(Value::varchar(Value::Timestamp(micros).to_string())),
         _ => None,
     }
@@ -523,10 +518,11 @@ mod tests {
     }
 
     #[test]
-    fn a_timestamp_is_a_date_at_midnight_only() {
+    fn a_timestamp_is_assigned_to_a_date_as_its_day() {
         let utc = Zone::utc();
         assert_eq!(from_timestamp(MICROS_PER_DAY, DataType::Date, &utc), Some(Value::Date(1)));
-        assert_eq!(from_timestamp(MICROS_PER_DAY + 1, DataType::Date, &utc), None);
+        assert_eq!(from_timestamp(2 * MICROS_PER_DAY - 1, DataType::Date, &utc), Some(Value::Date(1)));
+        assert_eq!(from_timestamp(-1, DataType::Date, &utc), Some(Value::Date(-1)));
         assert_eq!(from_date(1, DataType::Timestamp, &utc), Some(Value::Timestamp(MICROS_PER_DAY)));
     }
 

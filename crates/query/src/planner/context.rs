@@ -43,6 +43,7 @@ use crate::postgres::comparison_keys::ComparisonKeys;
 use crate::postgres::functions;
 use crate::postgres::intervals::{self, IntervalOperators};
 use crate::postgres::json::{self, JsonOperators};
+use crate::postgres::named_row;
 use crate::postgres::null_counts;
 use crate::postgres::numbers::DoubleBesideDecimal;
 use crate::postgres::numeric_casts;
@@ -107,6 +108,7 @@ fn register_functions(context: &SessionContext, running: &Arc<RunningStatement>)
         formatted::function(),
         buckets::function(),
         substring::function(),
+        named_row::function(),
     ]);
     own.extend(arrays::functions());
     own.into_iter().for_each(|function| context.register_udf(function));

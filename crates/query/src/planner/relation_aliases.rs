@@ -37,6 +37,14 @@ pub(crate) fn rename(catalog: &Catalog, statement: &mut DFStatement) {
     }
 }
 
+/// Suffix of the other name of an alias.
+const RENAMED: char = '\'';
+
+/// Alias as it was written.
+pub(crate) fn written(alias: &str) -> &str {
+    alias.strip_suffix(RENAMED).unwrap_or(alias)
+}
+
 /// Names in a statement.
 #[derive(Default)]
 struct Names {
@@ -94,7 +102,7 @@ impl AliasRenamer {
     /// Other name of a relation, if it has one.
     fn name(&self, relation: &Ident) -> Option<Ident> {
         let name = identifier(relation);
-        self.renamed.contains(&name).then(|| Ident::with_quote('"', format!("{name}'")))
+        self.renamed.contains(&name).then(|| Ident::with_quote('"', format!("{name}{RENAMED}")))
     }
 
     fn rename(&self, relation: &mut Ident) {

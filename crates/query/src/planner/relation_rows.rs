@@ -2,7 +2,7 @@
 //!
 //! | written | planned |
 //! | --- | --- |
-//! | `row_to_json(u)` | `row_to_json(named_struct('id', u.id, 'name', u.name))` |
+//! | `row_to_json(u)` | `row_to_json(named_row('id', u.id, 'name', u.name))` |
 //!
 //! - A column of the name comes first, as in PostgreSQL: only a name that the planner does not find is looked for among the relations
 //!   of the queries around it, whose columns are those of a query of it alone.
@@ -14,7 +14,9 @@
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::parser::statement::{inner, inner_mut, query_of};
-use crate::parser::visit::{visit_expressions, walk, walk_mut};
+use crate::parser::visit::{walk, walk_mut};
+use crate::planner::relation_aliases;
+use crate::postgres::named_row::NAMED_ROW;
 use datafusion::common::SchemaError;
 use datafusion::error::DataFusionError;
 use datafusion::execution::SessionState;
@@ -22,9 +24,9 @@ use datafusion::logical_expr::LogicalPlan;
 use datafusion::sql::parser::Statement as DFStatement;
 use datafusion::sql::sqlparser::ast::{
     Expr, Ident, JoinOperator, Query, Select, SelectItem, SetExpr, Statement, TableFactor, TableWithJoins,
-    Visitor, VisitorMut, With,
+    Visitor, VisitorMut, WildcardAdditionalOptions, With,
 };
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 /// Plan of a translated statement.
@@ -35,20 +37,38 @@ pub(crate) async fn plan(state: &SessionState, mut statement: DFStatement) -> Re
             Ok(plan) => return Ok(plan),
             Err(error) => error,
         };
-        let name = missing_name(&error).filter(|name| named.contains(name));
-        let relation = name.as_deref().and_then(|name| Relation::find(&statement, name));
-        let (Some(name), Some(relation)) = (name, relation) else { return Err(error.into()) };
-        let row = relation.row(state, &name).await?;
-        let mut rows =
-            RowNames { name, row, select: relation.select, selects: 0, open: Vec::new(), found: false };
-        if let Some(tree) = inner_mut(&mut statement) {
-            let _ = walk_mut(tree, &mut rows);
-        }
-        if !rows.found {
+        let Some(name) = missing_name(&error).filter(|name| named.contains(name)) else {
             return Err(error.into());
+        };
+        let rows = rows_of(state, &Scopes::of(&statement, &name), &name).await?;
+        // Each turn leaves fewer names.
+        if rows.is_empty() {
+            return Err(error.into());
+        }
+        if let Some(tree) = inner_mut(&mut statement) {
+            let _ = walk_mut(tree, &mut RowNames { name, rows, selects: 0, queries: 0, open: Vec::new() });
         }
     }
     Ok(state.statement_to_plan(statement).await?)
+}
+
+/// Rows that a name is in the SELECTs that have it, by their numbers.
+async fn rows_of(state: &SessionState, scopes: &[Scope], name: &str) -> Result<BTreeMap<usize, Expr>> {
+    let mut rows = BTreeMap::new();
+    for (place, scope) in scopes.iter().enumerate().filter(|(_, scope)| scope.has_name) {
+        let mut around = Some(scope);
+        while let Some(scope) = around {
+            if scope.has_column(state, name).await? {
+                break;
+            }
+            if let Some((factor, is_outer)) = scope.relation(name) {
+                rows.insert(place, scope.row(state, name, factor, is_outer).await?);
+                break;
+            }
+            around = scope.around.and_then(|around| scopes.get(around));
+        }
+    }
+    Ok(rows)
 }
 
 /// Name of a column without a relation that was not found.
@@ -84,7 +104,7 @@ impl Visitor for Names {
     type Break = ();
 
     fn pre_visit_table_factor(&mut self, factor: &TableFactor) -> ControlFlow<()> {
-        self.relations.extend(name_of(factor));
+        self.relations.extend(name_of(factor).map(|name| relation_aliases::written(&name).to_owned()));
         ControlFlow::Continue(())
     }
 
@@ -107,34 +127,52 @@ fn name_of(factor: &TableFactor) -> Option<String> {
     }
 }
 
-/// Relation of a query.
-struct Relation {
-    factor: TableFactor,
-    /// Common table expressions of the queries around it.
-    with: Vec<With>,
-    /// True if it is of an outer join.
-    is_outer: bool,
-    /// Number of its SELECT, in the order in which they begin.
-    select: usize,
+/// SELECT of a statement.
+struct Scope {
+    /// Number of the SELECT around it.
+    around: Option<usize>,
+    from: Vec<TableWithJoins>,
+    /// Common table expressions that it sees.
+    with: Option<With>,
+    /// True if the name is an expression of it.
+    has_name: bool,
 }
 
-impl Relation {
-    /// First relation of a name in a statement whose SELECT has the name as an expression.
-    fn find(statement: &DFStatement, name: &str) -> Option<Relation> {
-        let mut search = RelationSearch { name, selects: 0, with: Vec::new() };
-        match walk(inner(statement)?, &mut search) {
-            ControlFlow::Break(relation) => Some(relation),
-            ControlFlow::Continue(()) => None,
-        }
+impl Scope {
+    /// Relation of a name, and whether it is of an outer join.
+    fn relation(&self, name: &str) -> Option<(&TableFactor, bool)> {
+        let is_of =
+            |factor: &&TableFactor| name_of(factor).is_some_and(|of| relation_aliases::written(&of) == name);
+        self.from.iter().find_map(|from| {
+            let factor = factors(from).into_iter().find(is_of)?;
+            Some((factor, from.joins.iter().any(|join| is_outer(&join.join_operator))))
+        })
     }
 
-    /// Expression of its row.
-    async fn row(&self, state: &SessionState, name: &str) -> Result<Expr> {
-        let listed = listed_names(&self.factor).filter(|_| !self.is_outer);
+    /// Tells whether one of its relations has a column of a name.
+    async fn has_column(&self, state: &SessionState, name: &str) -> Result<bool> {
+        if self.from.is_empty() {
+            return Ok(false);
+        }
+        let column = SelectItem::UnnamedExpr(Expr::Identifier(Ident::with_quote('"', name)));
+        Ok(state.statement_to_plan(self.query(vec![column], self.from.clone())?).await.is_ok())
+    }
+
+    /// Expression of the row of a relation.
+    async fn row(
+        &self,
+        state: &SessionState,
+        name: &str,
+        factor: &TableFactor,
+        is_outer: bool,
+    ) -> Result<Expr> {
+        let listed = listed_names(factor).filter(|_| !is_outer);
         let columns: Vec<(String, bool)> = match listed {
             Some(names) => names.into_iter().map(|name| (name, true)).collect(),
             None => {
-                let plan = state.statement_to_plan(self.query()?).await?;
+                let all = vec![SelectItem::Wildcard(WildcardAdditionalOptions::default())];
+                let from = vec![TableWithJoins { relation: factor.clone(), joins: Vec::new() }];
+                let plan = state.statement_to_plan(self.query(all, from)?).await?;
                 plan.schema()
                     .fields()
                     .iter()
@@ -143,11 +181,12 @@ impl Relation {
             }
         };
         let quoted = |name: &str| Ident::with_quote('"', name).to_string();
-        let column = |column: &str| format!("{}.{}", quoted(name), quoted(column));
+        let relation = name_of(factor).unwrap_or_else(|| name.to_owned());
+        let column = |column: &str| format!("{}.{}", quoted(&relation), quoted(column));
         let values =
             columns.iter().map(|(name, _)| format!("'{}', {}", name.replace('\'', "''"), column(name)));
-        let row = format!("named_struct({})", values.collect::<Vec<_>>().join(", "));
-        if !self.is_outer {
+        let row = format!("{NAMED_ROW}({})", values.collect::<Vec<_>>().join(", "));
+        if !is_outer {
             return expression(&row);
         }
         let required = columns.iter().find(|(_, is_nullable)| !is_nullable).ok_or_else(|| {
@@ -158,19 +197,14 @@ impl Relation {
         expression(&format!("CASE WHEN {} IS NOT NULL THEN {row} END", column(&required.0)))
     }
 
-    /// Query of the relation alone.
-    fn query(&self) -> Result<DFStatement> {
-        let mut query = query_of("SELECT * FROM t")?;
-        let with = self.with.iter().cloned().reduce(|mut all, with| {
-            all.recursive |= with.recursive;
-            all.cte_tables.extend(with.cte_tables);
-            all
-        });
+    /// Query of some items from some relations.
+    fn query(&self, items: Vec<SelectItem>, from: Vec<TableWithJoins>) -> Result<DFStatement> {
+        let mut query = query_of("SELECT 1")?;
         if let Some(Statement::Query(query)) = inner_mut(&mut query)
             && let SetExpr::Select(select) = query.body.as_mut()
         {
-            select.from.iter_mut().for_each(|from| from.relation = self.factor.clone());
-            query.with = with;
+            (select.projection, select.from) = (items, from);
+            query.with.clone_from(&self.with);
         }
         Ok(query)
     }
@@ -204,49 +238,95 @@ fn expression(written: &str) -> Result<Expr> {
     Err(Error::Internal(format!("{written} is not an expression")))
 }
 
-struct RelationSearch<'n> {
+/// SELECTs of a statement, in the order in which they begin.
+struct Scopes<'n> {
     name: &'n str,
-    selects: usize,
-    /// Common table expressions of the queries around.
-    with: Vec<Option<With>>,
+    selects: Vec<Scope>,
+    /// SELECTs that are open, each with the depth of its query.
+    open: Vec<(usize, usize)>,
+    queries: Vec<OpenQuery>,
 }
 
-impl Visitor for RelationSearch<'_> {
-    type Break = Relation;
+/// Query within which a visitor is.
+struct OpenQuery {
+    with: Option<With>,
+    /// Addresses of the queries of its common table expressions.
+    tables: Vec<usize>,
+    /// Place of the one that is visited.
+    within: Option<usize>,
+}
 
-    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<Relation> {
-        self.with.push(query.with.clone());
-        ControlFlow::Continue(())
+impl Scopes<'_> {
+    fn of(statement: &DFStatement, name: &str) -> Vec<Scope> {
+        let mut scopes = Scopes { name, selects: Vec::new(), open: Vec::new(), queries: Vec::new() };
+        if let Some(tree) = inner(statement) {
+            let _ = walk(tree, &mut scopes);
+        }
+        scopes.selects
     }
 
-    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<Relation> {
-        self.with.pop();
-        ControlFlow::Continue(())
-    }
-
-    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<Relation> {
-        let number = self.selects;
-        self.selects += 1;
-        let is_name = |expr: &Expr| matches!(expr, Expr::Identifier(ident) if identifier(ident) == self.name);
-        let has_name = visit_expressions(select, |expr| {
-            if is_name(expr) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    /// Common table expressions that are seen here: within one, those before it.
+    fn with(&self) -> Option<With> {
+        let seen = self.queries.iter().filter_map(|query| {
+            let mut with = query.with.clone()?;
+            with.cte_tables.truncate(query.within.unwrap_or(usize::MAX));
+            (!with.cte_tables.is_empty()).then_some(with)
         });
-        for from in select.from.iter().filter(|_| has_name.is_break()) {
-            let is_outer = from.joins.iter().any(|join| is_outer(&join.join_operator));
-            if let Some(factor) =
-                factors(from).into_iter().find(|factor| name_of(factor).as_deref() == Some(self.name))
-            {
-                let with = self.with.iter().flatten().cloned().collect();
-                return ControlFlow::Break(Relation {
-                    factor: factor.clone(),
-                    with,
-                    is_outer,
-                    select: number,
-                });
-            }
+        seen.reduce(|mut all, with| {
+            all.recursive |= with.recursive;
+            all.cte_tables.extend(with.cte_tables);
+            all
+        })
+    }
+}
+
+impl Visitor for Scopes<'_> {
+    type Break = ();
+
+    fn pre_visit_query(&mut self, query: &Query) -> ControlFlow<()> {
+        let address = |query: &Query| std::ptr::from_ref(query).addr();
+        if let Some(around) = self.queries.last_mut() {
+            around.within = around.tables.iter().position(|table| *table == address(query));
+        }
+        let tables = query.with.iter().flat_map(|with| &with.cte_tables).map(|table| address(&table.query));
+        self.queries.push(OpenQuery { with: query.with.clone(), tables: tables.collect(), within: None });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &Query) -> ControlFlow<()> {
+        self.queries.pop();
+        if let Some(around) = self.queries.last_mut() {
+            around.within = None;
         }
         ControlFlow::Continue(())
     }
+
+    fn pre_visit_select(&mut self, select: &Select) -> ControlFlow<()> {
+        let around = self.open.last().map(|(select, _)| *select);
+        self.open.push((self.selects.len(), self.queries.len()));
+        let (from, with) = (select.from.clone(), self.with());
+        self.selects.push(Scope { around, from, with, has_name: false });
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_select(&mut self, _select: &Select) -> ControlFlow<()> {
+        self.open.pop();
+        ControlFlow::Continue(())
+    }
+
+    fn pre_visit_expr(&mut self, expr: &Expr) -> ControlFlow<()> {
+        // ORDER BY is of the query, not of a SELECT around.
+        if let Some((select, _)) = self.open.last().filter(|(_, queries)| *queries == self.queries.len())
+            && is_name(expr, self.name)
+        {
+            self.selects[*select].has_name = true;
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+fn is_name(expr: &Expr, name: &str) -> bool {
+    matches!(expr, Expr::Identifier(ident) if identifier(ident) == name)
 }
 
 fn is_outer(join: &JoinOperator) -> bool {
@@ -267,38 +347,48 @@ fn factors(from: &TableWithJoins) -> Vec<&TableFactor> {
     factors
 }
 
-/// Replaces the name of a relation by its row, in a SELECT and those within it.
+/// Replaces a name by the rows that it is in SELECTs.
 struct RowNames {
     name: String,
-    row: Expr,
-    select: usize,
+    /// Rows by the numbers of the SELECTs.
+    rows: BTreeMap<usize, Expr>,
     selects: usize,
-    open: Vec<usize>,
-    /// True if the name was there.
-    found: bool,
+    queries: usize,
+    /// SELECTs that are open, each with the depth of its query.
+    open: Vec<(usize, usize)>,
 }
 
 impl RowNames {
-    fn is_name(&self, expr: &Expr) -> bool {
-        let is_within = self.open.contains(&self.select);
-        is_within && matches!(expr, Expr::Identifier(ident) if identifier(ident) == self.name)
+    /// Row that an expression is.
+    fn row(&self, expr: &Expr) -> Option<&Expr> {
+        let (select, _) = self.open.last().filter(|(_, queries)| *queries == self.queries)?;
+        self.rows.get(select).filter(|_| is_name(expr, &self.name))
     }
 }
 
 impl VisitorMut for RowNames {
     type Break = ();
 
+    fn pre_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.queries += 1;
+        ControlFlow::Continue(())
+    }
+
+    fn post_visit_query(&mut self, _query: &mut Query) -> ControlFlow<()> {
+        self.queries -= 1;
+        ControlFlow::Continue(())
+    }
+
     fn pre_visit_select(&mut self, select: &mut Select) -> ControlFlow<()> {
-        self.open.push(self.selects);
+        self.open.push((self.selects, self.queries));
         self.selects += 1;
         for item in &mut select.projection {
             // A column of the result has the name still.
             if let SelectItem::UnnamedExpr(expr) = item
-                && self.is_name(expr)
+                && let Some(row) = self.row(expr)
             {
                 let alias = Ident::with_quote('"', &self.name);
-                *item = SelectItem::ExprWithAlias { expr: self.row.clone(), alias };
-                self.found = true;
+                *item = SelectItem::ExprWithAlias { expr: row.clone(), alias };
             }
         }
         ControlFlow::Continue(())
@@ -310,9 +400,8 @@ impl VisitorMut for RowNames {
     }
 
     fn post_visit_expr(&mut self, expr: &mut Expr) -> ControlFlow<()> {
-        if self.is_name(expr) {
-            *expr = self.row.clone();
-            self.found = true;
+        if let Some(row) = self.row(expr) {
+            *expr = row.clone();
         }
         ControlFlow::Continue(())
     }

@@ -19,6 +19,7 @@ pub(crate) mod integer_sums;
 pub(crate) mod intervals;
 pub(crate) mod json;
 pub(crate) mod math;
+pub(crate) mod named_row;
 pub(crate) mod null_counts;
 pub(crate) mod number_types;
 pub(crate) mod numbers;

@@ -203,6 +203,11 @@ impl Block {
         Ok(Arc::clone(&self.transaction))
     }
 
+    /// Notes the materialized views that are behind what it has written by now.
+    pub(crate) fn note_pending_views(&self) {
+        self.pending_views.note(&self.transaction);
+    }
+
     /// Transaction of the block.
     pub(crate) fn transaction(&self) -> &Arc<Transaction> {
         &self.transaction

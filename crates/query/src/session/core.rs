@@ -96,6 +96,9 @@ pub(crate) struct SessionCore {
 impl SessionCore {
     /// Version of everything that plans depend on.
     pub(crate) fn planning_version(&self) -> PlanningVersion {
+        if let Some(block) = &self.block {
+            block.note_pending_views();
+        }
         PlanningVersion {
             catalog: self.catalog.version(),
             zone: self.zone_changes,

@@ -80,8 +80,8 @@ impl ComputedColumns {
         (0..).map_while(place).collect()
     }
 
-    /// Source with the computed columns among those that it reads.
-    pub(crate) fn source(&self, source: Box<dyn Source>) -> Box<dyn Source> {
+    /// Source with the computed columns among those that it reads, which are of lines of files if `has_lines`.
+    pub(crate) fn source(&self, source: Box<dyn Source>, has_lines: bool) -> Box<dyn Source> {
         if self.columns.is_empty() {
             return source;
         }
@@ -95,6 +95,6 @@ impl ComputedColumns {
             None => SourceColumn::Read(read.next().unwrap_or_default()),
         };
         let columns = (0..columns).map(column).collect();
-        Box::new(MappedSource::computing(source, columns))
+        Box::new(MappedSource::computing(source, columns, has_lines))
     }
 }

@@ -308,12 +308,13 @@ impl SourceDefinition {
             Some(marks) => Box::new(MarkedSource::new(source, marks)),
             None => source,
         };
+        let has_lines = matches!(self.connector, Connector::File { .. });
         if included.is_empty() {
-            return self.computed.source(source);
+            return self.computed.source(source, has_lines);
         }
         let names = included.iter().map(|column| column.name.clone());
         let included = self.included.iter().copied().zip(names).collect();
-        self.computed.source(Box::new(MappedSource::including(source, included)))
+        self.computed.source(Box::new(MappedSource::including(source, included)), has_lines)
     }
 
     /// Source of the declared columns.

@@ -225,3 +225,35 @@ async fn a_declared_cursor_is_a_portal() {
     drop(raw);
     served.stop().await;
 }
+
+/// A statement by the key of a view is planned for its table, which is behind what the block has written.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_prepared_statement_sees_what_its_block_has_changed_of_a_view() {
+    let served = Served::start().await;
+    let client = served.client().await;
+    client
+        .batch_execute(
+            "CREATE TABLE reading (id INT PRIMARY KEY, meter INT);
+             CREATE MATERIALIZED VIEW by_meter AS SELECT meter, count(*) AS n FROM reading GROUP BY meter;
+             CREATE UNIQUE INDEX one_by_meter ON by_meter (meter);
+             INSERT INTO reading VALUES (1, 7)",
+        )
+        .await
+        .unwrap();
+    let read = client.prepare("SELECT n FROM by_meter WHERE meter = $1").await.unwrap();
+    let insert = client.prepare("INSERT INTO reading VALUES ($1, 7)").await.unwrap();
+    for round in 0..3_i64 {
+        assert_eq!(client.query_one(&read, &[&7]).await.unwrap().get::<_, i64>(0), 1 + 2 * round);
+        client.batch_execute("BEGIN").await.unwrap();
+        for id in 0..2_i64 {
+            let id = id + 2 * round;
+            client.execute(&insert, &[&(id as i32 + 2)]).await.unwrap();
+            assert_eq!(client.query_one(&read, &[&7]).await.unwrap().get::<_, i64>(0), 2 + id);
+            // As a statement that comes again, too.
+            assert_eq!(one(&client, "SELECT n FROM by_meter WHERE meter = 7").await, (2 + id).to_string());
+        }
+        client.batch_execute("COMMIT").await.unwrap();
+    }
+    drop(client);
+    served.stop().await;
+}

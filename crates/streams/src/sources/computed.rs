@@ -5,7 +5,7 @@
 //!   columns   ms, at, celsius      1700000000000, 2023-11-14 22:13:20, 21.5      at AS to_timestamp(ms / 1000)
 //! ```
 //! - A record of which a value cannot be computed, or is NULL in a NOT NULL column, is rejected, as one that cannot be read: it is
-//!   known by its values, and of a file by its line.
+//!   known by its values, and of a file by the line on which it ends.
 //! - Cost: the expressions over each batch. A batch with such records is halved until they are alone.
 
 use crate::UTC;
@@ -38,19 +38,25 @@ pub(crate) struct ComputedColumns {
     columns: Vec<SourceColumn>,
     declared: Vec<Column>,
     schema: SchemaRef,
+    /// True if the records are lines of files.
+    has_lines: bool,
     /// End of the batch before.
     end: Option<(Option<Split>, Position)>,
 }
 
 impl ComputedColumns {
-    pub(crate) fn new(columns: Vec<SourceColumn>, read: Vec<Column>) -> ComputedColumns {
+    pub(crate) fn new(columns: Vec<SourceColumn>, read: Vec<Column>, has_lines: bool) -> ComputedColumns {
         let declared: Vec<Column> = columns.iter().map(|column| column.declared(&read)).collect();
         let schema = arrow_schema(&declared, UTC);
-        ComputedColumns { columns, declared, schema, end: None }
+        ComputedColumns { columns, declared, schema, has_lines, end: None }
     }
 
     /// Columns of some records; else the reason.
     fn compute(&mut self, records: &RecordBatch) -> Result<RecordBatch, String> {
+        if records.num_rows() == 0 {
+            // An expression may fail without a row.
+            return Ok(RecordBatch::new_empty(Arc::clone(&self.schema)));
+        }
         let arrays = self.columns.iter_mut().zip(self.schema.fields()).map(|(column, field)| {
             let array = column.array(records)?;
             if array.len() != records.num_rows() {
@@ -86,7 +92,7 @@ impl ComputedColumns {
     }
 
     /// Batch without the records of which a column cannot be computed.
-    fn without_failures(&mut self, batch: SourceBatch, has_lines: bool) -> Result<SourceBatch, String> {
+    fn without_failures(&mut self, batch: SourceBatch) -> Result<SourceBatch, String> {
         let SourceBatch { tuples, positions, rejects, end, split } = batch;
         let mut before = rejects.into_iter().peekable();
         let mut failures = self.failures(&tuples).into_iter().peekable();
@@ -102,7 +108,7 @@ impl ComputedColumns {
             match failures.next_if(|(failed, _)| *failed == at) {
                 None => kept.push(number),
                 Some((_, reason)) => {
-                    let offset = start.filter(|_| has_lines && after.line > 0).map(|start| start.offset);
+                    let offset = start.filter(|_| self.has_lines).map(|start| start.offset);
                     let raw = record(&tuples.slice(at, 1).into(), TEXT_BYTES_MAX)
                         .map_err(|error| error.to_string())?;
                     let (tuples_before, line) = (kept.len(), after.line.saturating_sub(1));
@@ -125,11 +131,11 @@ impl BatchMap for ComputedColumns {
         self.declared.clone()
     }
 
-    fn map(&mut self, batch: SourceBatch, has_lines: bool) -> Next {
+    fn map(&mut self, batch: SourceBatch) -> Next {
         let end = (batch.split.clone(), batch.end);
         let made = match self.compute(&batch.tuples) {
             Ok(tuples) => Ok(SourceBatch { tuples, ..batch }),
-            Err(_) => self.without_failures(batch, has_lines),
+            Err(_) => self.without_failures(batch),
         };
         self.end = Some(end);
         made.map_or_else(Next::Invalid, Next::Batch)
@@ -174,7 +180,8 @@ mod tests {
         };
         let column = Column::new("tenth", DataType::BigInt).not_null();
         let computed = SourceColumn::Computed { column, value: Box::new(value) };
-        ComputedColumns::new(vec![computed, SourceColumn::Read(0)], vec![Column::new("n", DataType::BigInt)])
+        let read = vec![Column::new("n", DataType::BigInt)];
+        ComputedColumns::new(vec![computed, SourceColumn::Read(0)], read, true)
     }
 
     /// Batch of a file with a line of 10 bytes for each value, and rejected lines before some of them.
@@ -197,7 +204,7 @@ mod tests {
     }
 
     fn mapped(columns: &mut ComputedColumns, batch: SourceBatch) -> SourceBatch {
-        match columns.map(batch, true) {
+        match columns.map(batch) {
             Next::Batch(batch) => batch,
             other => panic!("{other:?}"),
         }
@@ -233,6 +240,19 @@ mod tests {
         let Positions::Listed(positions) = &batch.positions else { panic!("counted") };
         assert_eq!(positions.iter().map(|position| position.line).collect::<Vec<_>>(), [8, 12]);
         assert_eq!(batch.end.line, 12);
+    }
+
+    #[test]
+    fn an_expression_that_fails_without_rows_is_not_asked() {
+        let value = |_: &RecordBatch| -> Result<ArrayRef, String> { Err("always".to_owned()) };
+        let column = Column::new("never", DataType::BigInt);
+        let columns = vec![SourceColumn::Computed { column, value: Box::new(value) }];
+        let mut columns = ComputedColumns::new(columns, vec![Column::new("n", DataType::BigInt)], false);
+        let batch = mapped(&mut columns, lines(&[], &[], 1));
+        assert_eq!((batch.tuples.num_rows(), batch.rejects.len()), (0, 0));
+        let batch = mapped(&mut columns, lines(&[Some(1), Some(2)], &[], 1));
+        let rejects: Vec<_> = batch.rejects.iter().map(|reject| (reject.line, reject.offset)).collect();
+        assert_eq!((batch.tuples.num_rows(), rejects), (0, vec![(1, None), (2, None)]));
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl BatchMap for AddedColumns {
         read
     }
 
-    fn map(&mut self, mut batch: SourceBatch, _has_lines: bool) -> Next {
+    fn map(&mut self, mut batch: SourceBatch) -> Next {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let now_us = i64::try_from(now.as_micros()).unwrap_or(i64::MAX);
         let added = self.0.iter().map(|(included, _)| included.array(&batch, now_us));

@@ -12,8 +12,8 @@ pub(crate) trait BatchMap: Send {
     /// Returns the columns behind it, of those before it.
     fn columns(&self, read: Vec<Column>) -> Vec<Column>;
 
-    /// Returns a batch with these columns. `has_lines` is true for batches of files.
-    fn map(&mut self, batch: SourceBatch, has_lines: bool) -> Next;
+    /// Returns a batch with these columns.
+    fn map(&mut self, batch: SourceBatch) -> Next;
 }
 
 /// Source with the columns of a [`BatchMap`]; all else is as in the source that it reads.
@@ -28,9 +28,10 @@ impl MappedSource {
         MappedSource { source, map: Box::new(AddedColumns(included)) }
     }
 
-    /// Makes these columns of those of a source. A tuple of which one cannot be computed is a rejected record.
-    pub fn computing(source: Box<dyn Source>, columns: Vec<SourceColumn>) -> MappedSource {
-        let map = Box::new(ComputedColumns::new(columns, source.columns()));
+    /// Makes these columns of those of a source. A tuple of which one cannot be computed is a rejected record, with its place in the
+    /// file if `has_lines`.
+    pub fn computing(source: Box<dyn Source>, columns: Vec<SourceColumn>, has_lines: bool) -> MappedSource {
+        let map = Box::new(ComputedColumns::new(columns, source.columns(), has_lines));
         MappedSource { source, map }
     }
 }
@@ -62,7 +63,7 @@ impl Source for MappedSource {
 
     fn next(&mut self, tuples_max: usize) -> Result<Next> {
         Ok(match self.source.next(tuples_max)? {
-            Next::Batch(batch) => self.map.map(batch, self.source.has_splits()),
+            Next::Batch(batch) => self.map.map(batch),
             other => other,
         })
     }

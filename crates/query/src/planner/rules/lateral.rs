@@ -16,7 +16,7 @@ use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode, Tr
 use datafusion::common::{Column, DFSchema, JoinType, Result as DFResult, ScalarValue, Spans, UnnestOptions};
 use datafusion::functions::core::expr_fn::{get_field, named_struct};
 use datafusion::functions_aggregate::array_agg::array_agg_udaf;
-use datafusion::logical_expr::expr::{Exists, InSubquery};
+use datafusion::logical_expr::expr::{Exists, InSubquery, SetComparison};
 use datafusion::logical_expr::{
     Aggregate, Expr, Join, LogicalPlan, LogicalPlanBuilder, Projection, Subquery, SubqueryAlias, lit,
 };
@@ -88,6 +88,9 @@ fn unmarked_subquery(expr: Expr) -> DFResult<Transformed<Expr>> {
         }
         Expr::InSubquery(inner) => {
             Transformed::yes(Expr::InSubquery(InSubquery { subquery: of(inner.subquery)?, ..inner }))
+        }
+        Expr::SetComparison(inner) => {
+            Transformed::yes(Expr::SetComparison(SetComparison { subquery: of(inner.subquery)?, ..inner }))
         }
         other => Transformed::no(other),
     })

@@ -15,7 +15,7 @@
 use crate::planner::rules::subqueries::plans::has_subquery;
 use datafusion::common::tree_node::{Transformed, TransformedResult, TreeNode};
 use datafusion::common::{Column, Result as DFResult};
-use datafusion::functions_nested::expr_fn::cardinality;
+use datafusion::functions_nested::expr_fn::array_length;
 use datafusion::logical_expr::{Expr, LogicalPlan, LogicalPlanBuilder, Unnest, lit, when};
 
 /// Prefix of the names of columns between the nodes, which no column of the left side has.
@@ -164,10 +164,15 @@ fn with_null_lists(node: Node) -> DFResult<Option<Node>> {
     let (LogicalPlan::Projection(projection), [list]) = (&node.plan, node.columns.as_slice()) else {
         return Ok(None);
     };
+    // It is computed twice.
+    let is_list = |expr: &Expr| matches!(expr, Expr::Alias(alias) if alias.relation.is_none() && alias.name == list.name);
+    if projection.expr.iter().any(|expr| is_list(expr) && expr.is_volatile()) {
+        return Ok(None);
+    }
     let exprs = projection.expr.iter().map(|expr| match expr {
-        Expr::Alias(alias) if alias.relation.is_none() && alias.name == list.name => {
+        Expr::Alias(alias) if is_list(expr) => {
             let list = (*alias.expr).clone();
-            Ok(when(cardinality(list.clone()).gt(lit(0_u64)), list).end()?.alias(&alias.name))
+            Ok(when(array_length(list.clone()).gt(lit(0_u64)), list).end()?.alias(&alias.name))
         }
         other => Ok(other.clone()),
     });
