@@ -262,7 +262,7 @@ impl SchemaProvider for Tables {
                 let zone = self.zone.unwrap_or_else(|| settings.value("TimeZone"));
                 let is_current = self.as_of.is_none() && !self.hidden_keys;
                 if is_current && self.source.current.pending_views().iter().any(|view| view == name) {
-                    return PendingView::new(&self.source, &self.views, &table, zone).await;
+                    return PendingView::provider(&self.source, &self.views, &table, zone).await;
                 }
                 Ok(Some(Arc::new(EntresolTable::new(catalog, current, table, self.hidden_keys, zone))))
             }

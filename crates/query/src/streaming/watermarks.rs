@@ -1,7 +1,7 @@
 //! Watermarks of sources: `WATERMARK FOR at AS at - INTERVAL '2 minutes'`.
 //!
 //! A watermark is the greatest event time less a constant: operators keep that constant, and a tuple is late by its event time alone.
-//! It may be a sum, or computed: `at - 3 * INTERVAL '20 seconds'`.
+//! The constant may be a sum, or computed: `at - 3 * INTERVAL '20 seconds'`.
 
 use crate::dml::expressions::Scope;
 use crate::error::{Error, Result};

@@ -77,16 +77,16 @@ impl ComputedColumns {
     /// Records of which a column cannot be computed, with the reasons, in their order.
     fn failures(&mut self, records: &RecordBatch) -> Vec<(usize, String)> {
         let mut failures = Vec::new();
-        let mut parts = vec![0..records.num_rows()];
-        while let Some(part) = parts.pop() {
-            let Err(reason) = self.compute(&records.slice(part.start, part.len())) else { continue };
-            if part.len() == 1 {
-                failures.push((part.start, reason));
+        let mut parts = vec![(0, records.num_rows())];
+        while let Some((first, rows)) = parts.pop() {
+            let Err(reason) = self.compute(&records.slice(first, rows)) else { continue };
+            if rows == 1 {
+                failures.push((first, reason));
                 continue;
             }
-            let middle = part.start + part.len() / 2;
-            parts.push(middle..part.end);
-            parts.push(part.start..middle);
+            let half = rows / 2;
+            parts.push((first + half, rows - half));
+            parts.push((first, half));
         }
         failures
     }

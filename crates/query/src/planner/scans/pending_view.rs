@@ -46,7 +46,7 @@ impl fmt::Debug for PendingView {
 
 impl PendingView {
     /// View that a table holds, for the current transaction of a session; times are shown in a zone.
-    pub(crate) async fn new(
+    pub(crate) async fn provider(
         source: &Source,
         views: &Views,
         table: &Table,
@@ -95,10 +95,12 @@ impl TableProvider for PendingView {
         let planned = self.plan.schema().columns();
         let columns = projection.unwrap_or(&all).iter().map(|&at| {
             let (field, computed) = (self.schema.field(at), Expr::Column(planned[at].clone()));
-            match self.plan.schema().field(at).data_type() == field.data_type() {
-                true => computed.alias(field.name()),
-                false => cast(computed, field.data_type().clone()).alias(field.name()),
-            }
+            let computed = if self.plan.schema().field(at).data_type() == field.data_type() {
+                computed
+            } else {
+                cast(computed, field.data_type().clone())
+            };
+            computed.alias(field.name())
         });
         let plan = LogicalPlanBuilder::from(self.plan.clone()).project(columns.collect::<Vec<_>>())?;
         let plan = self.state.optimize(&plan.limit(0, limit)?.build()?)?;
