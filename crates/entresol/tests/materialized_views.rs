@@ -37,7 +37,7 @@ const TABLES: &str = "
     INSERT INTO place SELECT i, 'town ' || (i % 3) FROM generate_series(0, 7) g(i)";
 
 /// Views of all kinds: by key, by group, of the whole, joined, over each other.
-const VIEWS: [(&str, &str); 15] = [
+const VIEWS: [(&str, &str); 16] = [
     ("high", "SELECT id, meter, kw * 2 AS twice FROM reading WHERE kw > 50"),
     (
         "by_feeder",
@@ -71,6 +71,12 @@ const VIEWS: [(&str, &str); 15] = [
     ),
     ("over_sums", "SELECT measured, sum(n) AS n, avg(ids) AS ids FROM sums WHERE fed IS NOT NULL GROUP BY measured"),
     ("days", "SELECT date_trunc('minute', at) AS minute, count(*) AS n FROM reading GROUP BY 1"),
+    (
+        "parts",
+        "SELECT substr(fed, 8, 1) AS part, id % 3 AS third, count(*) AS n, sum(id) AS ids, avg(id) AS mean
+            FROM (SELECT id, feeder AS fed, meter AS m FROM reading WHERE meter >= 1) r WHERE m < 7 AND m <> 4 AND id * 2 > 3
+            GROUP BY substr(fed, 8, 1), id % 3 HAVING count(*) <= 40",
+    ),
     ("top", "SELECT id, kw FROM reading ORDER BY kw DESC NULLS LAST, id LIMIT 5"),
     (
         "last_two",
@@ -152,6 +158,7 @@ fn counts_and_sums_have_a_state() {
         "many_state",
         "over_state",
         "over_sums_state",
+        "parts_state",
         "sums_state",
         "total_state",
     ];
@@ -165,7 +172,7 @@ fn counts_and_sums_have_a_state() {
     session.execute("DROP MATERIALIZED VIEW over_sums; DROP MATERIALIZED VIEW sums").unwrap();
     assert_eq!(
         rows(&mut session, states),
-        ["converted_state", "days_state", "many_state", "over_state", "total_state"]
+        ["converted_state", "days_state", "many_state", "over_state", "parts_state", "total_state"]
     );
     session.execute("CREATE TABLE sums_state (a INT)").unwrap();
     let error =

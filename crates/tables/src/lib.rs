@@ -80,7 +80,7 @@ pub use batch::builder::ColumnBuilder;
 pub use batch::decimals::{DecimalOperand, DecimalOperation, decimal_operation};
 pub use batch::decode::StoredRows;
 pub use batch::encode::fitted_texts;
-pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch};
+pub use batch::rows::{BatchBuilder, batch_to_rows, rows_of, rows_to_batch, value_at};
 pub use batch::{arrow_schema, arrow_type};
 pub use catalog::{
     Alteration, COMMENT_BYTES_MAX, Catalog, CollectedObjects, CommentTarget, NewLayout, NewSequence,

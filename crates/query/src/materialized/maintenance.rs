@@ -184,7 +184,7 @@ pub(crate) async fn planned(session: &SessionCore, name: &str) -> Result<(Planne
     let schema = Arc::new(frame.schema().as_arrow().clone());
     let (state, plan) = frame.into_parts();
     let plan = state.analyzer().execute_and_check(plan, state.config_options(), |_, _| {})?;
-    let incremental = IncrementalView::new(&session.catalog, name, &state, &plan)?;
+    let incremental = IncrementalView::new(&session.catalog, name, &state, &plan);
     Ok((PlannedView { name: name.to_owned(), tables, incremental, is_deferred: false }, schema))
 }
 

@@ -93,8 +93,17 @@ impl<'b> ColumnArray<'b> {
     /// The array, if it has the type of the column. The time zone of timestamps does not matter: values are
     /// instants.
     pub(crate) fn new(table: &str, column: &Column, array: &'b ArrayRef) -> Result<ColumnArray<'b>> {
-        let wanted = column.data_type;
-        let typed = match (wanted, array.data_type()) {
+        ColumnArray::of(column.data_type, array).ok_or_else(|| Error::WrongType {
+            table: table.to_owned(),
+            column: column.name.clone(),
+            expected: column.data_type,
+            found: format!("an array of {}", array.data_type()),
+        })
+    }
+
+    /// The array, if it has this type.
+    pub(crate) fn of(wanted: DataType, array: &'b ArrayRef) -> Option<ColumnArray<'b>> {
+        match (wanted, array.data_type()) {
             (DataType::Boolean, _) => array.as_boolean_opt().map(ColumnArray::Boolean),
             (DataType::SmallInt, _) => array.as_primitive_opt::<Int16Type>().map(ColumnArray::SmallInt),
             (DataType::Int, _) => array.as_primitive_opt::<Int32Type>().map(ColumnArray::Int),
@@ -114,13 +123,7 @@ impl<'b> ColumnArray<'b> {
             }
             (DataType::Varchar, _) => array.as_string_opt::<i32>().map(ColumnArray::Varchar),
             _ => None,
-        };
-        typed.ok_or_else(|| Error::WrongType {
-            table: table.to_owned(),
-            column: column.name.clone(),
-            expected: wanted,
-            found: format!("an array of {}", array.data_type()),
-        })
+        }
     }
 
     /// Array of any type.

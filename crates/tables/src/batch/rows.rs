@@ -56,6 +56,11 @@ pub fn rows_of(batch: &RecordBatch) -> Result<Vec<Row>> {
     batch_to_rows("batch", &columns, batch)
 }
 
+/// Value of a row of an array; none if no column has its type.
+pub fn value_at(array: &ArrayRef, row: usize) -> Option<Value> {
+    Some(ColumnArray::of(column_type(array.data_type())?, array)?.value(row))
+}
+
 /// Builder of batches from rows of values, which it checks.
 #[derive(Debug)]
 pub struct BatchBuilder {

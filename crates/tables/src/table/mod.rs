@@ -493,6 +493,23 @@ impl Table {
 
     /// Validates and encodes rows: their keys, their values, and the entries of each in the indexes.
     pub(crate) fn encode_rows<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<EncodedRows> {
+        let mut entries = Vec::new();
+        let encoded = self.encode_each(tx, rows, |key, row| {
+            if !self.indexes.is_empty() {
+                entries.push(self.entries(key, |column| row[column].clone())?);
+            }
+            Ok(())
+        })?;
+        Ok(EncodedRows { entries, ..encoded })
+    }
+
+    /// Validates and encodes rows without their entries; `each` is called with the key of each and the row as it is stored.
+    pub(crate) fn encode_each<R: AsRef<[Value]>>(
+        &self,
+        tx: &Transaction,
+        rows: &[R],
+        mut each: impl FnMut(&KeyBytes, &[Value]) -> Result<()>,
+    ) -> Result<EncodedRows> {
         let mut encoded = EncodedRows { keys: Vec::with_capacity(rows.len()), ..EncodedRows::default() };
         let mut value = Vec::with_capacity(self.schema.layout().value_bytes_min());
         for (at, row) in rows.iter().enumerate() {
@@ -501,9 +518,7 @@ impl Table {
             }
             let row = self.complete(row.as_ref())?;
             let key = row::encode_row(&self.name, &self.schema, &row, &mut value)?;
-            if !self.indexes.is_empty() {
-                encoded.entries.push(self.entries(&key, |column| row[column].clone())?);
-            }
+            each(&key, &row)?;
             encoded.keys.push(key);
             encoded.values.push(&value);
         }

@@ -164,6 +164,25 @@ impl Table {
         self.upsert_encoded(tx, self.encode_rows(tx, rows)?)
     }
 
+    /// Stores rows over those with their keys, without a look at these: they exist, and the columns of all indexes are the same in
+    /// both.
+    pub fn overwrite_many<R: AsRef<[Value]>>(&self, tx: &Transaction, rows: &[R]) -> Result<()> {
+        if let Some(current) = self.writer(tx)? {
+            return current.overwrite_many(tx, rows);
+        }
+        let encoded = self.encode_each(tx, rows, |key, row| {
+            debug_assert_eq!(
+                self.old_entries(tx, std::slice::from_ref(key))?,
+                [Some(self.entries(key, |column| row[column].clone())?)],
+                "a row of table {} is written over one with other entries, or none",
+                self.name()
+            );
+            Ok(())
+        })?;
+        self.workload().note_rows(RowOperation::Update, encoded.keys.len() as u64);
+        self.write_all(tx, &encoded.keys, &encoded.values)
+    }
+
     /// Upserts the rows of a batch in order, as [`Table::append`] takes them.
     pub fn upsert_batch(&self, tx: &Transaction, batch: &RecordBatch) -> Result<()> {
         if let Some(current) = self.writer(tx)? {

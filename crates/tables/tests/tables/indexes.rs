@@ -361,3 +361,33 @@ proptest! {
         assert_sound(&catalog);
     }
 }
+
+/// People of whom one is written over the one with his key.
+fn overwritten(row: &[Value]) -> (Arc<Table>, Arc<Catalog>) {
+    let catalog = catalog();
+    let mut definition = definition();
+    definition.indexes = vec![index("by_mail", &[1], true)];
+    let table = catalog.create_table_as("people", definition, TableOptions::default()).unwrap();
+    let tx = catalog.begin().unwrap();
+    table.insert_many(&tx, &[person(1, Some("a"), Some(30)), person(2, Some("b"), Some(40))]).unwrap();
+    commit(&tx).unwrap();
+    let tx = catalog.begin().unwrap();
+    table.overwrite_many(&tx, &[row]).unwrap();
+    commit(&tx).unwrap();
+    (table, catalog)
+}
+
+#[test]
+fn rows_with_the_same_entries_are_written_over() {
+    let (table, catalog) = overwritten(&person(2, Some("b"), Some(41)));
+    let tx = catalog.begin().unwrap();
+    assert_eq!(table.get(&tx, &[Value::Int(2)]).unwrap(), Some(person(2, Some("b"), Some(41))));
+    assert_eq!(ids(&table, &tx, "by_mail", all()), [1, 2]);
+    assert_eq!(check(&catalog, |_| {}).unwrap().problems, []);
+}
+
+#[test]
+#[should_panic(expected = "is written over one with other entries")]
+fn rows_with_other_entries_are_not_written_over() {
+    overwritten(&person(2, Some("c"), Some(41)));
+}
