@@ -92,7 +92,7 @@ fn begin<'s, 'a>(
         table => table?,
     };
     let [operation] = alter.operations.as_slice() else {
-        return Err(Error::unsupported("several actions in one ALTER TABLE: use one statement for each"));
+        return Err(Error::Internal("actions of an ALTER TABLE run one by one".to_owned()));
     };
     // Options of storage alone change nothing that the maintenance of a view depends on.
     let sets_options = matches!(operation, AlterTableOperation::SetOptionsParens { .. });

@@ -31,13 +31,13 @@ fn rows_of_texts(names: &[&str], columns: Vec<Vec<String>>) -> Result<StatementR
 impl Session {
     /// Value of a setting, as shown by SHOW.
     pub fn setting(&self, name: &str) -> Result<String> {
-        let setting = settings::find(name)?;
-        Ok(match (setting.name, &self.core.block) {
+        let setting = self.core.variables.known(name)?;
+        Ok(match (&*setting.name, &self.core.block) {
             ("transaction_isolation", Some(block)) => block.modes().level().to_owned(),
             ("transaction_read_only", Some(block)) => on_off(block.modes().read_only),
             ("transaction_isolation", None) => self.default_modes().level().to_owned(),
             ("transaction_read_only", None) => on_off(self.default_modes().read_only),
-            _ => self.core.variables.value(setting),
+            _ => self.core.variables.value(&setting),
         })
     }
 
@@ -57,14 +57,14 @@ impl Session {
     pub fn set_initial(&mut self, name: &str, value: &str) -> Result<()> {
         let setting = settings::find(name)?;
         let value = setting.check(value)?;
-        self.core.variables.change(|settings| settings.set_initial(setting, value));
+        self.core.variables.change(|settings| settings.set_initial(&setting, value));
         self.apply_settings()
     }
 
     /// Limits a setting that is a time: a longer one, and none, is this one.
     pub fn limit_time(&mut self, name: &str, limit: Duration) -> Result<()> {
         let setting = settings::find(name)?;
-        self.core.variables.set_limit(setting, (limit.as_millis() as u64).max(1));
+        self.core.variables.set_limit(&setting, (limit.as_millis() as u64).max(1));
         Ok(())
     }
 
@@ -82,11 +82,11 @@ impl Session {
             Some(value) => Some(setting.check(value)?),
             None => None,
         };
-        if ["transaction_isolation", "transaction_read_only"].contains(&setting.name) {
+        if ["transaction_isolation", "transaction_read_only"].contains(&&*setting.name) {
             let default = self.default_modes();
             let Some(block) = &mut self.core.block else { return Ok(()) };
             let mut modes = block.modes();
-            match (setting.name, value) {
+            match (&*setting.name, value) {
                 ("transaction_isolation", Some(level)) => modes.isolation = level_named(&level),
                 ("transaction_isolation", None) => modes.isolation = default.isolation,
                 (_, value) => modes.read_only = value.map_or(default.read_only, |value| value == "on"),
@@ -98,9 +98,10 @@ impl Session {
             return Ok(());
         }
         if let Some(value) = &value {
-            self.notice_of_setting(setting, value);
+            self.notice_of_setting(&setting, value);
         }
-        self.core.variables.change(|settings| settings.set(setting, value, local));
+        self.core.variables.settings().check_room(&setting)?;
+        self.core.variables.change(|settings| settings.set(&setting, value, local));
         self.apply_settings()
     }
 
@@ -110,7 +111,7 @@ impl Session {
             self.core
                 .notice(format!("\"{}\" is {limit}, the longest time that the server allows", setting.name));
         }
-        match setting.name {
+        match &*setting.name {
             "lock_timeout" if value != "0" => self.core.notice(
                 "\"lock_timeout\" has no effect: only writers of tables with locks wait for any, for at most five \
                  seconds",
@@ -170,17 +171,17 @@ impl Session {
 
     pub(crate) fn show(&mut self, name: &str) -> Result<StatementResult> {
         self.check_block()?;
-        let shown = settings::find(name).and_then(|setting| Ok((setting.name, self.setting(name)?)));
+        let shown = settings::find(name).and_then(|setting| Ok((setting.name.clone(), self.setting(name)?)));
         let (name, value) = shown.map_err(|error| self.failing(error))?;
-        rows_of_texts(&[name], vec![vec![value]])
+        rows_of_texts(&[&name], vec![vec![value]])
     }
 
     pub(crate) fn show_all(&self) -> Result<StatementResult> {
         self.check_block()?;
         let mut columns = vec![Vec::new(), Vec::new(), Vec::new()];
         for setting in SETTINGS {
-            columns[0].push(setting.name.to_owned());
-            columns[1].push(self.setting(setting.name)?);
+            columns[0].push(setting.name.to_string());
+            columns[1].push(self.setting(&setting.name)?);
             columns[2].push(setting.help.to_owned());
         }
         rows_of_texts(&ALL_COLUMNS, columns)

@@ -163,12 +163,12 @@ fn declared_cursor(declare: Declare) -> Result<(String, Box<DFStatement>)> {
     Ok((identifier(name), Box::new(DFStatement::Statement(Box::new(Statement::Query(query))))))
 }
 
-/// Joins the words of a name by blanks, those of DataFusion's options by points.
+/// Joins the words of a name by points, but those of the two that PostgreSQL writes with blanks.
 fn words(variable: &[Ident]) -> String {
     let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
-    match words.first() {
-        Some(first) if first == DATAFUSION_OPTIONS => words.join("."),
-        _ => words.join(" "),
+    match words.first().map(String::as_str) {
+        Some("time" | "transaction") => words.join(" "),
+        _ => words.join("."),
     }
 }
 

@@ -4,17 +4,22 @@
 //! - A setting whose effect Entresol lacks accepts only the values that describe Entresol's behaviour: a
 //!   client never relies on a behaviour that is not there. Settings that only tune are accepted and shown.
 //! - `SET LOCAL` lasts until the end of the transaction block. A block that is rolled back undoes its SETs.
-//! - Options of DataFusion (`datafusion.…`) are stored by DataFusion.
+//! - Options of DataFusion (`datafusion.…`) are stored by DataFusion. Other names with a point, as `app.tenant`, are settings
+//!   of the application: any string, known from the first SET on.
 //! - Clients on the wire are told the values of [`REPORTED`] when they connect and when they change.
 //!
-//! Memory: one string per changed setting, at most [`VALUE_BYTES_MAX`] long.
+//! Memory: one string per changed setting, at most [`VALUE_BYTES_MAX`] long; of the application's at most [`CUSTOM_MAX`].
 
 use crate::error::{Error, Result};
 use crate::postgres::time_zones;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// Maximum bytes of a value of a setting.
 pub(crate) const VALUE_BYTES_MAX: usize = 1024;
+/// Maximum of settings of the application, and of the bytes of the name of one.
+const CUSTOM_MAX: usize = 256;
+const CUSTOM_NAME_BYTES_MAX: usize = 63;
 
 /// Values that a setting accepts.
 #[derive(Debug, Clone, Copy)]
@@ -42,9 +47,9 @@ enum SettingType {
 }
 
 /// Setting of a session.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Setting {
-    pub(crate) name: &'static str,
+    pub(crate) name: Cow<'static, str>,
     kind: SettingType,
     default: &'static str,
     pub(crate) help: &'static str,
@@ -56,7 +61,7 @@ const fn setting(
     default: &'static str,
     help: &'static str,
 ) -> Setting {
-    Setting { name, kind, default, help }
+    Setting { name: Cow::Borrowed(name), kind, default, help }
 }
 
 const MESSAGE_LEVELS: &[&str] =
@@ -217,10 +222,32 @@ pub(crate) const REPORTED: &[&str] = &[
     "TimeZone",
 ];
 
-/// The setting of this name.
-pub(crate) fn find(name: &str) -> Result<&'static Setting> {
-    let found = SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name));
-    found.ok_or_else(|| Error::coded("42704", format!("unrecognized configuration parameter \"{name}\"")))
+/// Setting of this name, of the application if it is none of ours and has a point.
+pub(crate) fn find(name: &str) -> Result<Cow<'static, Setting>> {
+    if let Some(setting) = SETTINGS.iter().find(|setting| setting.name.eq_ignore_ascii_case(name)) {
+        return Ok(Cow::Borrowed(setting));
+    }
+    if !is_custom(name) {
+        return Err(unrecognized(name));
+    }
+    let (name, kind) = (Cow::Owned(name.to_lowercase()), SettingType::Text);
+    Ok(Cow::Owned(Setting { name, kind, default: "", help: "Setting of the application." }))
+}
+
+/// Error for a name that no setting has.
+pub(crate) fn unrecognized(name: &str) -> Error {
+    Error::coded("42704", format!("unrecognized configuration parameter \"{name}\""))
+}
+
+/// Tells whether a name is one of a setting of the application: two or more words with points between them.
+fn is_custom(name: &str) -> bool {
+    let is_word = |word: &str| {
+        let mut letters = word.chars();
+        letters.next().is_some_and(|first| first.is_alphabetic() || first == '_')
+            && letters.all(|letter| letter.is_alphanumeric() || letter == '_' || letter == '$')
+    };
+    let is_ours = name.split('.').next().is_some_and(|first| first.eq_ignore_ascii_case("datafusion"));
+    name.contains('.') && !is_ours && name.len() <= CUSTOM_NAME_BYTES_MAX && name.split('.').all(is_word)
 }
 
 impl Setting {
@@ -230,7 +257,7 @@ impl Setting {
             return Err(Error::coded("55P02", format!("parameter \"{}\" cannot be changed", self.name)));
         }
         self.checked(value.trim()).ok_or_else(|| {
-            let name = self.name;
+            let name = &self.name;
             let choices = match self.kind {
                 SettingType::OneOf(choices) => format!(": it is one of {}", choices.join(", ")),
                 SettingType::Always(choices) => format!(": only {} is supported", choices[0]),
@@ -247,7 +274,12 @@ impl Setting {
 
     /// Returns true if a change of the setting has no effect outside of the settings.
     pub(crate) fn is_only_a_value(&self) -> bool {
-        !["durability", "TimeZone", "transaction_isolation", "transaction_read_only"].contains(&self.name)
+        !["durability", "TimeZone", "transaction_isolation", "transaction_read_only"].contains(&&*self.name)
+    }
+
+    /// Returns true if it is one of the application.
+    pub(crate) fn is_custom(&self) -> bool {
+        matches!(self.name, Cow::Owned(_))
     }
 
     fn checked(&self, value: &str) -> Option<String> {
@@ -318,41 +350,64 @@ pub(crate) fn shown_time(time_ms: u64) -> String {
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Settings {
     /// Initial values of the session.
-    initial: BTreeMap<&'static str, String>,
-    session: BTreeMap<&'static str, String>,
+    initial: BTreeMap<Cow<'static, str>, String>,
+    session: BTreeMap<Cow<'static, str>, String>,
     /// Values until the end of the block.
-    local: BTreeMap<&'static str, String>,
+    local: BTreeMap<Cow<'static, str>, String>,
 }
 
 impl Settings {
     /// Value of a setting.
     pub(crate) fn get(&self, setting: &Setting) -> &str {
-        let name = setting.name;
-        let set = self.local.get(name).or_else(|| self.session.get(name)).or_else(|| self.initial.get(name));
-        set.map_or(setting.default, String::as_str)
+        self.given(setting).map_or(setting.default, String::as_str)
+    }
+
+    /// Value that a setting was given.
+    fn given(&self, setting: &Setting) -> Option<&String> {
+        let name = &*setting.name;
+        self.local.get(name).or_else(|| self.session.get(name)).or_else(|| self.initial.get(name))
+    }
+
+    /// Returns true if there is such a setting: one of the application is there once it was set.
+    pub(crate) fn has(&self, setting: &Setting) -> bool {
+        !setting.is_custom() || self.given(setting).is_some()
     }
 
     /// Value of the setting of this name; empty if there is none.
     pub(crate) fn value(&self, name: &str) -> &str {
-        find(name).map_or("", |setting| self.get(setting))
+        find(name).map_or("", |setting| self.given(&setting).map_or(setting.default, String::as_str))
+    }
+
+    /// Refuses one more setting of the application than there may be.
+    pub(crate) fn check_room(&self, setting: &Setting) -> Result<()> {
+        let custom = self.session.keys().filter(|name| matches!(name, Cow::Owned(_))).count();
+        if self.has(setting) || custom < CUSTOM_MAX {
+            return Ok(());
+        }
+        let message =
+            format!("no room for setting \"{}\": the session has {custom} of its application", setting.name);
+        Err(Error::coded("53400", message))
     }
 
     /// Sets the initial value, which RESET restores.
     pub(crate) fn set_initial(&mut self, setting: &Setting, value: String) {
-        if let Ok(setting) = find(setting.name) {
-            self.initial.insert(setting.name, value);
-        }
+        self.initial.insert(setting.name.clone(), value);
     }
 
     /// Sets a checked value; None restores the initial one.
-    pub(crate) fn set(&mut self, setting: &'static Setting, value: Option<String>, local: bool) {
-        let initial = || self.initial.get(setting.name).map_or(setting.default, String::as_str).to_owned();
+    pub(crate) fn set(&mut self, setting: &Setting, value: Option<String>, local: bool) {
+        let name = &setting.name;
+        let initial = || self.initial.get(name).map_or(setting.default, String::as_str).to_owned();
         let value = value.unwrap_or_else(initial);
         if local {
-            self.local.insert(setting.name, value);
+            if setting.is_custom() {
+                // It is known behind the block too.
+                self.session.entry(name.clone()).or_default();
+            }
+            self.local.insert(name.clone(), value);
         } else {
-            self.local.remove(setting.name);
-            self.session.insert(setting.name, value);
+            self.local.remove(name);
+            self.session.insert(name.clone(), value);
         }
     }
 

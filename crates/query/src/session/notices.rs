@@ -35,7 +35,7 @@ const STORAGE: [&str; 17] = [
 impl SessionVariables {
     /// Leaves a notice for the client, unless it does not want any.
     pub(crate) fn notice(&self, message: impl Into<String>) {
-        let level = settings::find("client_min_messages").map(|setting| self.value(setting));
+        let level = settings::find("client_min_messages").map(|setting| self.value(&setting));
         if level.is_ok_and(|level| ABOVE.contains(&level.as_str())) {
             return;
         }

@@ -3,7 +3,7 @@
 //! They read what the session shares with them, [`SessionVariables`], when they are called; so a plan that
 //! has one is optimised each time it runs ([`crate::execution::prepared`]).
 
-use crate::error::{Error, external};
+use crate::error::{Error, Result, external};
 use crate::postgres::settings::{self, SERVER_VERSION, Setting, Settings};
 use crate::schema_names::{CATALOG, SCHEMA};
 use crate::session::authority::Authority;
@@ -19,6 +19,7 @@ use datafusion::logical_expr::{
 };
 use datafusion::prelude::SessionContext;
 use parking_lot::Mutex;
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -57,7 +58,7 @@ pub(crate) struct SessionVariables {
     /// Values that the session got from sequences.
     pub(crate) sequence_values: Mutex<SequenceValues>,
     /// Longest times that the server allows, in milliseconds, by the names of their settings.
-    limits: Mutex<BTreeMap<&'static str, u64>>,
+    limits: Mutex<BTreeMap<String, u64>>,
     /// Notices to be sent to the client.
     pub(crate) notices: Mutex<Vec<Notice>>,
 }
@@ -68,7 +69,7 @@ impl SessionVariables {
         let mut settings = Settings::default();
         for (name, value) in initial {
             if let Ok(setting) = settings::find(name) {
-                settings.set_initial(setting, value.clone());
+                settings.set_initial(&setting, value.clone());
             }
         }
         let settings = Mutex::new(Arc::new(settings));
@@ -138,7 +139,7 @@ impl SessionVariables {
 
     /// Value of a setting, except for those of the open block.
     pub(crate) fn value(&self, setting: &Setting) -> String {
-        match setting.name {
+        match &*setting.name {
             "session_authorization" => self.client.lock().user.clone(),
             "is_superuser" => if self.client.lock().administrator { "on" } else { "off" }.to_owned(),
             name => {
@@ -151,20 +152,26 @@ impl SessionVariables {
         }
     }
 
+    /// Setting of this name, if it has one of ours or the application has set it.
+    pub(crate) fn known(&self, name: &str) -> Result<Cow<'static, Setting>> {
+        let setting = settings::find(name)?;
+        if self.settings.lock().has(&setting) { Ok(setting) } else { Err(settings::unrecognized(name)) }
+    }
+
     /// Longest time of a setting that the server allows.
     fn limit(&self, name: &str) -> Option<u64> {
         self.limits.lock().get(name).copied()
     }
 
     /// Limits the time of a setting.
-    pub(crate) fn set_limit(&self, setting: &'static Setting, limit_ms: u64) {
-        self.limits.lock().insert(setting.name, limit_ms);
+    pub(crate) fn set_limit(&self, setting: &Setting, limit_ms: u64) {
+        self.limits.lock().insert(setting.name.to_string(), limit_ms);
         self.changed();
     }
 
     /// Limit of a time that is set to more than the server allows, as it is shown.
     pub(crate) fn exceeded_limit(&self, setting: &Setting, value: &str) -> Option<String> {
-        self.limit(setting.name).filter(|&limit_ms| limit_ms < longest(value)).map(settings::shown_time)
+        self.limit(&setting.name).filter(|&limit_ms| limit_ms < longest(value)).map(settings::shown_time)
     }
 }
 
@@ -258,8 +265,8 @@ impl SettingFunction {
     }
 
     fn current(&self, name: &str, missing_ok: bool) -> DFResult<Option<String>> {
-        match settings::find(name) {
-            Ok(setting) => Ok(Some(self.variables.value(setting))),
+        match self.variables.known(name) {
+            Ok(setting) => Ok(Some(self.variables.value(&setting))),
             Err(_) if missing_ok => Ok(None),
             Err(error) => Err(external(error)),
         }
@@ -272,7 +279,8 @@ impl SettingFunction {
             let message = format!("set_config of \"{}\": use SET", setting.name);
             return Err(external(Error::coded("0A000", message)));
         }
-        self.variables.change(|settings| settings.set(setting, Some(value.clone()), local));
+        self.variables.settings().check_room(&setting).map_err(external)?;
+        self.variables.change(|settings| settings.set(&setting, Some(value.clone()), local));
         Ok(Some(value))
     }
 }

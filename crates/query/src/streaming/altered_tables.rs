@@ -32,8 +32,8 @@ use datafusion::sql::sqlparser::ast::{
 };
 use std::collections::BTreeSet;
 
-/// Runs an ALTER TABLE.
-pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
+/// Runs an ALTER TABLE of one action.
+pub(crate) async fn alter_by(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
     let table = table_name(&alter.name)?;
     let [operation] = alter.operations.as_slice() else { return alter::run(session, alter).await };
     if !changes_columns(operation) || session.catalog.table(&table).is_err() {

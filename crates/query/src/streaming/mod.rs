@@ -11,6 +11,7 @@
 //! and coercions of any query; its nodes become operators. What cannot run on a stream is refused by name.
 
 pub(crate) mod alterations;
+pub(crate) mod altered_actions;
 pub(crate) mod altered_tables;
 pub(crate) mod asof_joins;
 pub(crate) mod batch_queries;

@@ -122,7 +122,7 @@ pub(crate) fn settings(view: &View) -> DFResult<Rows> {
         let value = view.variables.value(setting);
         let initial = built_in.get(setting).to_owned();
         vec![
-            setting.name.into(),
+            setting.name.to_string().into(),
             value.into(),
             Cell::Null,
             "Session".into(),
