@@ -70,6 +70,7 @@ impl Session {
         if self.core.block.is_none() {
             // Those of a block whose COMMIT was stopped.
             self.end_settings(false);
+            self.end_local_settings();
         }
         let statement = Arc::new(Cancellation::new(deadline));
         self.resume_statement(Arc::clone(&statement));

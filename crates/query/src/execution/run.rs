@@ -34,7 +34,7 @@ use crate::session::current::Bound;
 use crate::session::result::{Outcome, StatementResult, texts};
 use crate::streaming::explaining as topology_explaining;
 use crate::streaming::statements as streaming;
-use crate::streaming::{altered_actions, dependents, stream_views, view_topologies};
+use crate::streaming::{altered_tables, dependents, stream_views, view_topologies};
 use datafusion::arrow::datatypes::SchemaRef;
 use datafusion::arrow::record_batch::RecordBatch;
 use datafusion::dataframe::DataFrame;
@@ -326,7 +326,7 @@ impl Session {
     /// Runs a definition; topologies may depend on what it changes.
     async fn define(&self, statement: &Statement) -> Result<StatementResult> {
         match statement {
-            Statement::AlterTable(alter) => altered_actions::alter_table(&self.core, alter).await,
+            Statement::AlterTable(alter) => altered_tables::alter_table(&self.core, alter).await,
             Statement::Drop { object_type: ObjectType::View, if_exists, names, cascade, .. } => {
                 dependents::drop_relations(&self.core, RelationKind::View, *if_exists, names, *cascade)
                     .await?;

@@ -227,9 +227,16 @@ impl Session {
     /// Ends the settings of a block.
     pub(crate) fn end_settings(&mut self, committed: bool) {
         let Some(before) = self.core.settings_before.take() else { return };
-        if !committed {
+        if committed {
+            self.end_local_settings();
+        } else {
             self.restore_settings(before);
-        } else if self.core.variables.settings().has_local() {
+        }
+    }
+
+    /// Ends values that last until the end of a block, or of a statement outside of one, to which `set_config` gave them.
+    pub(crate) fn end_local_settings(&mut self) {
+        if self.core.variables.settings().has_local() {
             self.core.variables.change(Settings::end_block);
             self.apply_former_settings();
         }

@@ -144,6 +144,7 @@ fn serve(
         let work = async {
             match &request.work {
                 MaintenanceWork::Maintain(transaction, first) => maintain(session, transaction, *first).await,
+                MaintenanceWork::Watch(name) => watch_new(session, name).await,
                 MaintenanceWork::Fill(name) => fill(session, name).await,
                 MaintenanceWork::CatchUp(name) => catch_up(session, name).await,
             }
@@ -156,8 +157,18 @@ fn serve(
     }
 }
 
+/// Makes writers of the tables of a new view maintain it from now on. It is planned in this session, in UTC, as it will be when the
+/// database is opened again.
+async fn watch_new(session: &SessionCore, name: &str) -> Result<()> {
+    let (mut view, _) = planned(session, name).await?;
+    if session.catalog.table(&state_table(name)).is_err() {
+        view.incremental = None;
+    }
+    watch(session, view)
+}
+
 /// Makes writers of the tables of a view maintain it from now on, if it is not refreshed behind them.
-pub(crate) fn watch(session: &SessionCore, view: PlannedView) -> Result<()> {
+fn watch(session: &SessionCore, view: PlannedView) -> Result<()> {
     for (table, _) in view.tables.iter().filter(|_| !view.is_deferred) {
         session.catalog.context().watch(session.catalog.table(table)?.state());
     }

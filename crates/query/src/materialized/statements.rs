@@ -7,7 +7,7 @@
 
 use super::GUARDS_TABLE;
 use super::deferred::{self, DeferredRefresh};
-use super::maintenance::{PlannedView, planned, watch};
+use super::maintenance::{PlannedView, planned};
 use crate::catalog::rows::streams;
 use crate::ddl::ownership::check_view_owner;
 use crate::ddl::table_options::{self, DeclaredOptions};
@@ -249,7 +249,8 @@ async fn with_rows(session: &SessionCore, name: &str, changes: Option<Retention>
     })
     .await??;
     let read: Vec<String> = view.tables.iter().map(|(table, _)| table.clone()).collect();
-    watch(session, view)?;
+    let (views, of) = (session.options.materialized.clone(), name.to_owned());
+    blocking(move || views.ask(MaintenanceWork::Watch(of), || Ok(()))).await??;
     // Transactions that may have passed their last look before lose against this.
     let catalog = Arc::clone(&session.catalog);
     blocking(move || {

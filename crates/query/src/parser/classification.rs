@@ -45,6 +45,9 @@ pub(crate) fn classify(statement: DFStatement) -> Result<Command> {
                 option if is_datafusion_option(option) => Command::DataFusion(Box::new(statement)),
                 // The parser joins words like the parts of a name.
                 "time.zone" => Command::Set { name: TIME_ZONE.into(), value: None, local: false },
+                "session.authorization" | "transaction.isolation.level" => {
+                    return Err(Error::unsupported(format!("RESET {}", name.replace('.', " "))));
+                }
                 _ => Command::Set { name, value: None, local: false },
             })
         }
@@ -95,8 +98,6 @@ fn classify_sql(statement: Statement) -> Result<Command> {
         Statement::ShowVariable { ref variable } if !is_datafusion_option(&words(variable)) => {
             match words(variable).as_str() {
                 "all" => Command::ShowAll,
-                "time zone" => Command::Show(TIME_ZONE.into()),
-                "transaction isolation level" => Command::Show("transaction_isolation".into()),
                 name => Command::Show(name.to_owned()),
             }
         }
@@ -163,12 +164,16 @@ fn declared_cursor(declare: Declare) -> Result<(String, Box<DFStatement>)> {
     Ok((identifier(name), Box::new(DFStatement::Statement(Box::new(Statement::Query(query))))))
 }
 
-/// Joins the words of a name by points, but those of the two that PostgreSQL writes with blanks.
+/// Name that SHOW or RESET is given as words, which the parser takes for the parts of one: of settings that PostgreSQL writes so,
+/// and of those with points.
 fn words(variable: &[Ident]) -> String {
     let words: Vec<String> = variable.iter().map(|word| word.value.to_lowercase()).collect();
-    match words.first().map(String::as_str) {
-        Some("time" | "transaction") => words.join(" "),
-        _ => words.join("."),
+    match words.join(".").as_str() {
+        "time.zone" => TIME_ZONE.to_owned(),
+        "transaction.isolation.level" => "transaction_isolation".to_owned(),
+        // The parser drops SESSION.
+        "authorization" => "session_authorization".to_owned(),
+        name => name.to_owned(),
     }
 }
 
@@ -183,12 +188,12 @@ fn classify_set(set: Set) -> Result<Command> {
             Ok(Command::DataFusion(Box::new(DFStatement::Statement(Box::new(Statement::Set(set))))))
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
+            let is_keyword = |value: &Expr| matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"));
+            let default = matches!(values.as_slice(), [value] if is_keyword(value));
             let values: Vec<String> = values.iter().map(setting_value).collect();
-            let value = values.join(", ");
-            let default = value.eq_ignore_ascii_case("default");
             Ok(Command::Set {
-                name: variable.to_string().trim_matches('"').to_owned(),
-                value: (!default).then_some(value),
+                name: variable.to_string().replace('"', ""),
+                value: (!default).then(|| values.join(", ")),
                 local: scope == Some(ContextModifier::Local),
             })
         }

@@ -57,7 +57,55 @@ struct ExactFunction {
     signature: Signature,
 }
 
+/// Operation on unscaled numbers of these precisions and scales.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ExactForm {
+    what: ExactOperation,
+    left: (u8, i8),
+    right: (u8, i8),
+    result: (u8, i8),
+}
+
+impl ExactForm {
+    /// Operation that an expression is, and its operands; none if it is another. `type_of` tells the type of an operand.
+    pub(crate) fn of(
+        expr: &Expr,
+        type_of: impl Fn(&Expr) -> Option<DataType>,
+    ) -> Option<(ExactForm, &Expr, &Expr)> {
+        let Expr::ScalarFunction(call) = expr else { return None };
+        let function = call.func.inner().downcast_ref::<ExactFunction>()?;
+        let [left, right] = call.args.as_slice() else { return None };
+        Some((function.form(&[type_of(left)?, type_of(right)?]).ok()?, left, right))
+    }
+
+    /// Precision and scale of the result.
+    pub(crate) fn result(&self) -> (u8, i8) {
+        self.result
+    }
+
+    fn result_type(&self) -> DataType {
+        DataType::Decimal128(self.result.0, self.result.1)
+    }
+
+    /// Result of two unscaled numbers.
+    pub(crate) fn compute(&self, left: i128, right: i128) -> DFResult<i128> {
+        let (precision, scale) = self.result;
+        let value = match self.what {
+            ExactOperation::Product => product(left, right, self.left.1 + self.right.1 - scale)?,
+            _ => quotient(left, right, scale - self.left.1 + self.right.1)?,
+        };
+        Decimal128Type::validate_decimal_precision(value, precision, scale).map_err(|_| overflow())?;
+        Ok(value)
+    }
+}
+
 impl ExactFunction {
+    /// Form of the operation on operands of these types.
+    fn form(&self, arguments: &[DataType]) -> DFResult<ExactForm> {
+        let [left, right, result] = self.types(arguments)?;
+        Ok(ExactForm { what: self.what, left, right, result })
+    }
+
     /// Types of the operands and of the result.
     fn types(&self, arguments: &[DataType]) -> DFResult<[(u8, i8); 3]> {
         let [left, right] = arguments else {
@@ -103,34 +151,27 @@ impl ScalarUDFImpl for ExactFunction {
     }
 
     fn return_type(&self, arguments: &[DataType]) -> DFResult<DataType> {
-        let [_, _, (precision, scale)] = self.types(arguments)?;
-        Ok(DataType::Decimal128(precision, scale))
+        Ok(self.form(arguments)?.result_type())
     }
 
     fn invoke_with_args(&self, arguments: ScalarFunctionArgs) -> DFResult<ColumnarValue> {
         let of: Vec<DataType> = arguments.args.iter().map(ColumnarValue::data_type).collect();
-        let [left_type, right_type, (precision, scale)] = self.types(&of)?;
+        let form = self.form(&of)?;
         let scalars = arguments.args.iter().all(|value| matches!(value, ColumnarValue::Scalar(_)));
         let arrays = ColumnarValue::values_to_arrays(&arguments.args)?;
         let decimals =
             |array: &ArrayRef, (precision, scale)| cast(array, &DataType::Decimal128(precision, scale));
-        let (left, right) = (decimals(&arrays[0], left_type)?, decimals(&arrays[1], right_type)?);
+        let (left, right) = (decimals(&arrays[0], form.left)?, decimals(&arrays[1], form.right)?);
         let (left, right) = (left.as_primitive::<Decimal128Type>(), right.as_primitive::<Decimal128Type>());
-        let compute = |left: i128, right: i128| match self.what {
-            ExactOperation::Product => product(left, right, left_type.1 + right_type.1 - scale),
-            _ => quotient(left, right, scale - left_type.1 + right_type.1),
-        };
         let mut values = Vec::with_capacity(left.len());
         for row in 0..left.len() {
             if left.is_null(row) || right.is_null(row) {
                 values.push(None);
                 continue;
             }
-            let value = compute(left.value(row), right.value(row))?;
-            Decimal128Type::validate_decimal_precision(value, precision, scale).map_err(|_| overflow())?;
-            values.push(Some(value));
+            values.push(Some(form.compute(left.value(row), right.value(row))?));
         }
-        let result = Decimal128Array::from(values).with_precision_and_scale(precision, scale)?;
+        let result = Decimal128Array::from(values).with_data_type(form.result_type());
         let result = ColumnarValue::Array(Arc::new(result));
         match (scalars, &result) {
             (true, ColumnarValue::Array(array)) => {

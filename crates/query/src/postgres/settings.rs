@@ -256,7 +256,8 @@ impl Setting {
         if matches!(self.kind, SettingType::ReadOnly) {
             return Err(Error::coded("55P02", format!("parameter \"{}\" cannot be changed", self.name)));
         }
-        self.checked(value.trim()).ok_or_else(|| {
+        // Blanks around a value are those of the application, if the setting is.
+        self.checked(if self.is_custom() { value } else { value.trim() }).ok_or_else(|| {
             let name = &self.name;
             let choices = match self.kind {
                 SettingType::OneOf(choices) => format!(": it is one of {}", choices.join(", ")),
@@ -413,7 +414,9 @@ impl Settings {
 
     /// Resets all settings to their initial values.
     pub(crate) fn reset(&mut self) {
-        self.session.clear();
+        // Those of the application are known on, and empty.
+        self.session.retain(|name, _| matches!(name, Cow::Owned(_)));
+        self.session.values_mut().for_each(String::clear);
         self.local.clear();
     }
 

@@ -154,6 +154,8 @@ impl MaintainedView {
 pub(crate) enum MaintenanceWork {
     /// Maintain the views from a number on that depend on the writes of a transaction, in it.
     Maintain(Arc<Transaction>, usize),
+    /// Maintain a new view from now on.
+    Watch(String),
     /// Compute a view anew, in a transaction of its own.
     Fill(String),
     /// Refresh a view with deferred refresh to a snapshot of now, in a transaction of its own.
@@ -250,7 +252,9 @@ impl MaterializedViews {
     fn worker_of(&self, work: &MaintenanceWork) -> &Mutex<Option<Worker>> {
         match work {
             MaintenanceWork::CatchUp(_) => &self.refreshes,
-            MaintenanceWork::Maintain(..) | MaintenanceWork::Fill(_) => &self.maintenance,
+            MaintenanceWork::Maintain(..) | MaintenanceWork::Watch(_) | MaintenanceWork::Fill(_) => {
+                &self.maintenance
+            }
         }
     }
 

@@ -17,12 +17,13 @@
 //! A crash between the change and its taking back leaves the change: the topology is then shown as failed, with the reason, and
 //! starts again once the column is dropped.
 
-use crate::ddl::{alter, owned_tables, restored_definition};
+use crate::ddl::{alter, owned_tables};
 use crate::error::{Error, Result};
 use crate::parser::names::{identifier, table_name};
 use crate::session::core::SessionCore;
 use crate::session::result::StatementResult;
 use crate::session::topologies::UsedRelations;
+use crate::streaming::altered_actions::{self, Action, Part};
 use crate::streaming::dependents::{Dependents, Root};
 use crate::streaming::replanning::ReplannedTopologies;
 use crate::streaming::target_rules;
@@ -30,42 +31,48 @@ use datafusion::sql::sqlparser::ast::{
     AlterColumnOperation, AlterTable, AlterTableOperation, ColumnDef, ColumnOption, DropBehavior, Expr,
     Ident, IndexColumn, TableConstraint,
 };
+use entresol_tables::Table;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
-/// Runs an ALTER TABLE of one action.
-pub(crate) async fn alter_by(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
+/// Runs an ALTER TABLE.
+pub(crate) async fn alter_table(session: &SessionCore, alter: &AlterTable) -> Result<StatementResult> {
     let table = table_name(&alter.name)?;
-    let [operation] = alter.operations.as_slice() else { return alter::run(session, alter).await };
-    if !changes_columns(operation) || session.catalog.table(&table).is_err() {
+    let is_alone = alter.operations.len() == 1;
+    if is_alone && !alter.operations.iter().any(changes_columns) || session.catalog.table(&table).is_err() {
         return alter::run(session, alter).await;
     }
-    let drops = matches!(operation, AlterTableOperation::DropColumn { .. });
+    let is_drop =
+        |operation: &AlterTableOperation| matches!(operation, AlterTableOperation::DropColumn { .. });
+    let drops = alter.operations.iter().any(is_drop);
     // No topology is created or started meanwhile, and no view that would refuse a column's end.
     let _changing = session.options.topologies.changing().await;
     let _views = if drops { Some(session.options.materialized.changing().await) } else { None };
     let before = session.catalog.table(&table)?;
     owned_tables::check_owner(session, &before, "alter")?;
+    let actions = match alter.operations.as_slice() {
+        [operation] => {
+            let part = if drops { Part::DroppedColumns } else { Part::ChangedColumns };
+            vec![Action { part, operation }]
+        }
+        operations => altered_actions::ordered(operations, &before)?,
+    };
     // What is refused drops no dependents.
-    if drops && alter::column_to_drop(session, alter)?.is_none() {
+    if is_alone && drops && alter::column_to_drop(session, alter)?.is_none() {
         return Ok(alter::DONE);
     }
-    AlteredTable { session, table: &table }.check(operation).await?;
+    let altered = AlteredTable { session, table: &table };
+    for action in &actions {
+        altered.check(action.operation).await?;
+    }
     let users = session.options.topologies.users(|used| used.uses(&table));
     let planned = session.options.topologies.users(|used| used.planned.contains(&table));
     let replanning =
         ReplannedTopologies::stop(session, users, |user| planned.iter().any(|name| name == user)).await?;
-    let changed = alter::run(session, alter).await;
-    // Those that use a column that is gone were refused, or dropped.
-    let checked = if changed.is_ok() && !drops { replanning.check().await } else { Ok(()) };
-    if checked.is_err()
-        && let Err(error) = restored_definition::restore(session, &before).await
-    {
-        tracing::warn!(table, %error, "could not take back a refused ALTER TABLE");
-    }
+    let changed = altered.run(alter, &before, &actions, &replanning).await;
     let started = replanning.start().await;
-    checked?;
-    let changed = changed?;
-    started.map(|()| changed)
+    changed?;
+    started.map(|()| alter::DONE)
 }
 
 /// Tells whether an operation may change what the columns of a table are.
@@ -97,6 +104,46 @@ struct AlteredTable<'s> {
 }
 
 impl AlteredTable<'_> {
+    /// Runs the actions of a statement. If one is refused, or a topology could not be planned any more, those before it are taken
+    /// back.
+    async fn run(
+        &self,
+        alter: &AlterTable,
+        before: &Arc<Table>,
+        actions: &[Action<'_>],
+        replanning: &ReplannedTopologies<'_>,
+    ) -> Result<()> {
+        let session = self.session;
+        let alone =
+            |action: &Action<'_>| AlterTable { operations: vec![action.operation.clone()], ..alter.clone() };
+        let mut left = Arc::clone(before);
+        // Those that use a column that is dropped were refused, or dropped with it.
+        let drops = actions.iter().position(|action| action.part == Part::DroppedColumns);
+        for (at, action) in actions.iter().enumerate() {
+            if at > 0 {
+                left = session.catalog.table(before.name())?;
+            }
+            let run = async {
+                if at > 0 && drops == Some(at) {
+                    for action in &actions[at..] {
+                        alter::column_to_drop(session, &alone(action))?;
+                    }
+                    replanning.check().await?;
+                }
+                alter::run(session, &alone(action)).await
+            };
+            if let Err(error) = run.await {
+                return Err(altered_actions::taken_back(session, before, &left, &actions[..at], error).await);
+            }
+        }
+        if drops.is_some() {
+            return Ok(());
+        }
+        let Err(error) = replanning.check().await else { return Ok(()) };
+        let left = session.catalog.table(before.name())?;
+        Err(altered_actions::taken_back(session, before, &left, actions, error).await)
+    }
+
     /// Refuses what topologies could not go on with; with CASCADE drops those.
     async fn check(&self, operation: &AlterTableOperation) -> Result<()> {
         let uses = |used: &UsedRelations| used.uses(self.table);

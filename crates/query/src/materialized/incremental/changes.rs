@@ -9,7 +9,7 @@ use crate::materialized::maintenance::{GUARDS, write_guards};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use datafusion::arrow::array::ArrayRef;
-use entresol_tables::{Index, Row, Table, Value, fitted};
+use entresol_tables::{DataType, Index, Row, Table, Value, decimal, fitted};
 use entresol_transactions::Transaction;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -75,7 +75,11 @@ impl<'v> Changes<'v> {
     /// Adds rows of the table to their groups, or takes them away: 1 and -1.
     pub(super) fn add(&mut self, table: &Table, rows: &[(&Row, i64)]) -> Result<()> {
         let view = self.view;
-        let columns = view.columns.iter().map(|column| {
+        let columns = view.columns.iter().enumerate().map(|(at, column)| {
+            if !view.read.uses(at) {
+                // It may be gone, and is not read.
+                return Ok(0);
+            }
             let found = table.schema().columns().iter().position(|known| known.name == *column);
             found.ok_or_else(|| Error::Internal(format!("table {} has no column {column}", table.name())))
         });
@@ -220,19 +224,18 @@ impl<'v> Changes<'v> {
             (0..aggregated.len()).map(|_| Vec::with_capacity(columns.len() + 1)).collect();
         shown.iter_mut().for_each(|row| row.resize(columns.len(), Value::Null));
         for (at, (column, expr)) in columns.iter().zip(&view.results).enumerate() {
-            match expr {
-                RowExpression::Column(place) if view.aggregated.has_values_of(*place, column.data_type) => {
-                    for (row, shown) in shown.iter_mut().enumerate() {
-                        let value = fitted(held.name(), column, aggregated.value(row, *place))?;
-                        shown[at] = value.into_owned();
+            if let Some(values) = aggregated.values_for(expr, column.data_type) {
+                for (row, value) in shown.iter_mut().zip(values) {
+                    if !has_room(column.data_type, &value) {
+                        return Err(view.overflows());
                     }
+                    row[at] = fitted(held.name(), column, &value)?.into_owned();
                 }
-                expr => {
-                    let array = aggregated.array(expr)?;
-                    let put = |row: usize, value| shown[row][at] = value;
-                    assignment::fill(held.name(), column, &array, &view.zone, put)?;
-                }
+                continue;
             }
+            let array = aggregated.array(expr)?;
+            let put = |row: usize, value| shown[row][at] = value;
+            assignment::fill(held.name(), column, &array, &view.zone, put)?;
         }
         for (row, &passed) in shown.into_iter().zip(aggregated.passed()) {
             rows[living[passed]] = Some(row);
@@ -243,7 +246,7 @@ impl<'v> Changes<'v> {
 
 impl ChangedRows {
     fn write(
-        self,
+        mut self,
         transaction: &Transaction,
         held: &Table,
         state: &Table,
@@ -252,13 +255,15 @@ impl ChangedRows {
         if !self.hidden.is_empty() {
             held.delete_many(transaction, &self.hidden)?;
         }
-        if !self.added.is_empty() {
-            held.upsert_many(transaction, &self.added)?;
-        }
         let stays = |index: &Arc<Index>| index.definition().columns.iter().all(|&column| view.stays(column));
         if held.indexes().iter().all(stays) {
+            if !self.added.is_empty() {
+                held.upsert_many(transaction, &self.added)?;
+            }
             held.overwrite_many(transaction, &self.replaced)?;
         } else {
+            // Together: a row may take a unique value that another leaves.
+            self.replaced.append(&mut self.added);
             held.upsert_many(transaction, &self.replaced)?;
         }
         if !self.gone.is_empty() {
@@ -276,7 +281,7 @@ impl ChangedRows {
 fn values_of(rows: &Rows<'_>, row: usize, groups: &[RowExpression], arrays: &[ArrayRef]) -> Result<Row> {
     let value = |(group, array): (&RowExpression, &ArrayRef)| match group {
         RowExpression::Column(column) => Ok(rows.value(row, *column).clone()),
-        RowExpression::Computed(_) => value_of(array, row),
+        _ => value_of(array, row),
     };
     groups.iter().zip(arrays).map(value).collect()
 }
@@ -322,6 +327,16 @@ impl StoredGroup {
         });
         let totals = totals.collect::<Option<Vec<Total>>>().filter(|_| whole == whole_key)?;
         Some(StoredGroup { row: rowid, totals: GroupTotals { rows: *rows, totals } })
+    }
+}
+
+/// Tells whether a type has as many digits as a value, which is of its scale.
+fn has_room(data_type: DataType, value: &Value) -> bool {
+    match (data_type, value) {
+        (DataType::Decimal { precision, .. }, Value::Decimal(unscaled)) => {
+            decimal::fits(*unscaled, precision)
+        }
+        _ => true,
     }
 }
 

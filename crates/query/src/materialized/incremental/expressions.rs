@@ -6,6 +6,7 @@
 //! - A column by value, and a comparison of one with a constant, is what its array gives.
 //! - Arrays have the columns that computed expressions read, in the order in which they were planned, and no others.
 
+use super::value_expression::ValueExpression;
 use crate::error::{Error, Result};
 use crate::postgres::overflow::checked;
 use crate::postgres::time_zones::UTC;
@@ -32,10 +33,15 @@ use std::sync::Arc;
 /// Digits of the longest BIGINT.
 const BIGINT_DIGITS: u8 = 19;
 
+/// Rows up to which expressions are computed by value where that is possible.
+const FEW_ROWS: usize = 16;
+
 /// Expression over a row.
 #[derive(Debug)]
 pub(super) enum RowExpression {
     Column(usize),
+    /// Few rows are computed by value; others, and what has no result, by the expression.
+    ByValue(ValueExpression, Arc<dyn PhysicalExpr>),
     Computed(Arc<dyn PhysicalExpr>),
 }
 
@@ -55,6 +61,8 @@ pub(super) enum RowPredicate {
 #[derive(Debug)]
 pub(super) struct RowColumns {
     types: Vec<(DataType, ArrowType)>,
+    /// Columns that any expression reads.
+    used: Vec<bool>,
     /// Columns that computed expressions read.
     computed: Vec<usize>,
     schema: SchemaRef,
@@ -63,33 +71,40 @@ pub(super) struct RowColumns {
 /// Planner of expressions over the columns of a node.
 pub(super) struct ExpressionPlanner<'p> {
     state: &'p SessionState,
-    node: &'p DFSchema,
+    /// Columns of the node, which may be NULL: a table may lose its NOT NULL, and a plan speaks of rows that pass its conditions.
+    node: DFSchema,
     types: Vec<(DataType, ArrowType)>,
+    used: Vec<bool>,
     computed: Vec<usize>,
 }
 
 impl<'p> ExpressionPlanner<'p> {
     /// Planner over the output of a node; none if a table has no column for the values of one of its columns.
-    pub(super) fn new(state: &'p SessionState, node: &'p DFSchema) -> Option<ExpressionPlanner<'p>> {
+    pub(super) fn new(state: &'p SessionState, node: &DFSchema) -> Option<ExpressionPlanner<'p>> {
         let types = node
             .fields()
             .iter()
             .map(|field| Some((type_of_values(field.data_type())?, field.data_type().clone())));
-        Some(ExpressionPlanner {
-            state,
-            node,
-            types: types.collect::<Option<Vec<_>>>()?,
-            computed: Vec::new(),
-        })
+        let types = types.collect::<Option<Vec<_>>>()?;
+        let fields = node.iter().map(|(qualifier, field)| {
+            (qualifier.cloned(), Arc::new(field.as_ref().clone().with_nullable(true)))
+        });
+        let node = DFSchema::new_with_metadata(fields.collect(), HashMap::new()).ok()?;
+        let used = vec![false; types.len()];
+        Some(ExpressionPlanner { state, node, types, used, computed: Vec::new() })
     }
 
     /// Expression as it is planned. Some functions, those that casts become among them, are others once simplified.
-    fn simplified(&self, expr: &Expr) -> Result<Expr> {
+    fn simplified(&mut self, expr: &Expr) -> Result<Expr> {
         let context = SimplifyContext::builder()
             .with_schema(Arc::new(self.node.clone()))
             .with_config_options(Arc::clone(self.state.config_options()))
             .build();
-        Ok(ExprSimplifier::new(context).simplify(expr.clone().unalias())?)
+        let simplified = ExprSimplifier::new(context).simplify(expr.clone().unalias())?;
+        for column in simplified.column_refs() {
+            self.used[self.node.index_of_column(column)?] = true;
+        }
+        Ok(simplified)
     }
 
     fn column(&self, expr: &Expr) -> Option<usize> {
@@ -100,10 +115,15 @@ impl<'p> ExpressionPlanner<'p> {
     /// Plans an expression.
     pub(super) fn expression(&mut self, expr: &Expr) -> Result<RowExpression> {
         let expr = self.simplified(expr)?;
-        match self.column(&expr) {
-            Some(column) => Ok(RowExpression::Column(column)),
-            None => Ok(RowExpression::Computed(self.physical(expr)?)),
+        if let Some(column) = self.column(&expr) {
+            return Ok(RowExpression::Column(column));
         }
+        let by_value = ValueExpression::of(&expr, &self.node);
+        let physical = self.physical(expr)?;
+        Ok(match by_value {
+            Some(by_value) => RowExpression::ByValue(by_value, physical),
+            None => RowExpression::Computed(physical),
+        })
     }
 
     /// Plans the argument of a sum, of which only the unscaled value counts: an integer is that of a DECIMAL of its digits.
@@ -118,31 +138,36 @@ impl<'p> ExpressionPlanner<'p> {
         self.expression(expr)
     }
 
-    /// Plans conditions, and of each those that it consists of; none if one can't be evaluated without a query.
+    /// Plans conditions; none if one can't be evaluated without a query.
     pub(super) fn all_predicates(&mut self, exprs: &[Expr]) -> Option<Vec<RowPredicate>> {
-        let conditions = exprs.iter().flat_map(split_conjunction);
-        conditions.map(|condition| self.predicate(condition).ok()).collect()
+        let mut predicates = Vec::with_capacity(exprs.len());
+        for expr in exprs {
+            predicates.extend(self.predicates(expr).ok()?);
+        }
+        Some(predicates)
     }
 
-    fn predicate(&mut self, expr: &Expr) -> Result<RowPredicate> {
+    /// Plans a condition: its comparisons, if it consists of such alone. Others are computed as a whole, which keeps what may
+    /// fail from rows that another part rules out.
+    fn predicates(&mut self, expr: &Expr) -> Result<Vec<RowPredicate>> {
         let expr = self.simplified(expr)?;
-        if let Expr::BinaryExpr(binary) = &expr
-            && matches!(
-                binary.op,
-                Operator::Eq
-                    | Operator::NotEq
-                    | Operator::Lt
-                    | Operator::LtEq
-                    | Operator::Gt
-                    | Operator::GtEq
-            )
-            && let Some(column) = self.column(&binary.left).filter(|column| self.is_integer(*column))
-            && let Expr::Literal(literal, _) = binary.right.as_ref()
-            && let Some(constant) = integer(literal)
-        {
-            return Ok(RowPredicate::Comparison { column, operator: binary.op, constant });
+        let comparisons = split_conjunction(&expr).into_iter().map(|part| self.comparison(part));
+        match comparisons.collect::<Option<Vec<_>>>() {
+            Some(comparisons) => Ok(comparisons),
+            None => Ok(vec![RowPredicate::Computed(self.physical(expr)?)]),
         }
-        Ok(RowPredicate::Computed(self.physical(expr)?))
+    }
+
+    /// Comparison of a column of integers with a constant, if a condition is one.
+    fn comparison(&self, expr: &Expr) -> Option<RowPredicate> {
+        let Expr::BinaryExpr(binary) = expr else { return None };
+        let is_comparison = matches!(
+            binary.op,
+            Operator::Eq | Operator::NotEq | Operator::Lt | Operator::LtEq | Operator::Gt | Operator::GtEq
+        );
+        let column = self.column(&binary.left).filter(|column| is_comparison && self.is_integer(*column))?;
+        let Expr::Literal(literal, _) = binary.right.as_ref() else { return None };
+        Some(RowPredicate::Comparison { column, operator: binary.op, constant: integer(literal)? })
     }
 
     fn is_integer(&self, column: usize) -> bool {
@@ -169,11 +194,9 @@ impl<'p> ExpressionPlanner<'p> {
 
     /// Columns that the planned expressions are over.
     pub(super) fn into_columns(self) -> RowColumns {
-        // A plan may say that there is no NULL, of rows that are ruled out before it.
-        let fields =
-            self.computed.iter().map(|&column| self.node.field(column).as_ref().clone().with_nullable(true));
+        let fields = self.computed.iter().map(|&column| self.node.field(column).as_ref().clone());
         let schema = Arc::new(ArrowSchema::new(fields.collect::<Vec<_>>()));
-        RowColumns { types: self.types, computed: self.computed, schema }
+        RowColumns { types: self.types, used: self.used, computed: self.computed, schema }
     }
 }
 
@@ -198,9 +221,9 @@ fn integer(literal: &ScalarValue) -> Option<i64> {
 }
 
 impl RowColumns {
-    /// Tells whether the values of a column are those of a type.
-    pub(super) fn has_values_of(&self, column: usize, data_type: DataType) -> bool {
-        self.types[column].0 == data_type
+    /// Tells whether an expression reads a column.
+    pub(super) fn uses(&self, column: usize) -> bool {
+        self.used[column]
     }
 }
 
@@ -250,8 +273,33 @@ impl<'r> Rows<'r> {
     pub(super) fn array(&self, expr: &RowExpression) -> Result<ArrayRef> {
         match expr {
             RowExpression::Column(column) => self.array_of(*column),
-            RowExpression::Computed(expr) => self.computed(expr),
+            RowExpression::Computed(computed) => self.computed(computed),
+            RowExpression::ByValue(by_value, computed) => match self.values(by_value) {
+                Some(values) => Ok(by_value.array(&values)),
+                None => self.computed(computed),
+            },
         }
+    }
+
+    /// Values of an expression for a column of this type, if they take no array and are of the type.
+    pub(super) fn values_for(&self, expr: &RowExpression, data_type: DataType) -> Option<Vec<Value>> {
+        match expr {
+            RowExpression::Column(column) if self.columns.types[*column].0 == data_type => {
+                Some((0..self.len()).map(|row| self.value(row, *column).clone()).collect())
+            }
+            RowExpression::ByValue(by_value, _) if by_value.result_type() == data_type => {
+                self.values(by_value)
+            }
+            _ => None,
+        }
+    }
+
+    /// Values of an expression, if there are few rows and it has a result for each.
+    fn values(&self, expr: &ValueExpression) -> Option<Vec<Value>> {
+        if self.len() > FEW_ROWS {
+            return None;
+        }
+        (0..self.len()).map(|row| expr.value(|column| self.value(row, column))).collect()
     }
 
     /// Array of a column.

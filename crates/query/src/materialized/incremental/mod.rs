@@ -22,6 +22,7 @@ mod aggregates;
 mod changes;
 mod composition;
 mod expressions;
+mod value_expression;
 
 use self::aggregates::AdditiveAggregate;
 use self::changes::Changes;
