@@ -577,22 +577,34 @@ impl Change<'_> {
                 free_name(&format!("{name}_pkey"), |name| self.session.catalog.relation_kind(name).is_some())
             }
         };
-        for &column in &columns {
-            let table = self.session.catalog.table(&name)?;
-            if table.schema().columns()[column].nullable {
-                Change { session: self.session, table }.set_not_null(column).await?;
-            }
-        }
+        let now = || self.session.catalog.table(&name).map(|table| Change { session: self.session, table });
         let index = IndexDefinition {
             name: constraint,
-            columns,
+            columns: columns.clone(),
             unique: true,
             constraint: true,
             primary: true,
             ..IndexDefinition::plain("", Vec::new())
         };
-        let catalog = Arc::clone(&self.session.catalog);
-        blocking(move || catalog.create_index(&name, index).map(drop)).await??;
+        let mut tightened = Vec::new();
+        let added = async {
+            for column in columns {
+                let change = now()?;
+                if change.table.schema().columns()[column].nullable {
+                    change.set_not_null(column).await?;
+                    tightened.push(column);
+                }
+            }
+            let (catalog, of) = (Arc::clone(&self.session.catalog), name.clone());
+            Ok(blocking(move || catalog.create_index(&of, index).map(drop)).await??)
+        };
+        let added: Result<()> = added.await;
+        if added.is_err() {
+            for column in tightened {
+                now()?.redefine(None, move |definition| set_nullable(definition, column, true)).await?;
+            }
+        }
+        added?;
         Ok(DONE)
     }
 
