@@ -692,8 +692,8 @@ fn a_transaction_sees_its_changes_in_views() {
     assert_eq!(prepared(&mut session), "2");
 }
 
-/// What a view does not read of its table may go, and what it computes is the same after opening: in UTC, of rows with NULL where
-/// there was none, and of rows that another part of a condition rules out.
+/// Columns that a view does not read may go, and its rows are the same after opening: in UTC, of rows with NULL where there was
+/// none, and of rows that another part of a condition rules out.
 #[test]
 fn views_go_on_when_their_tables_change_and_are_opened_again() {
     let dir = tempfile::tempdir().unwrap();

@@ -188,8 +188,7 @@ fn classify_set(set: Set) -> Result<Command> {
             Ok(Command::DataFusion(Box::new(DFStatement::Statement(Box::new(Statement::Set(set))))))
         }
         Set::SingleAssignment { scope, hivevar: false, variable, values } => {
-            let is_keyword = |value: &Expr| matches!(value, Expr::Identifier(word) if word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default"));
-            let default = matches!(values.as_slice(), [value] if is_keyword(value));
+            let default = matches!(values.as_slice(), [value] if is_default(value));
             let values: Vec<String> = values.iter().map(setting_value).collect();
             Ok(Command::Set {
                 name: variable.to_string().replace('"', ""),
@@ -210,6 +209,12 @@ fn classify_set(set: Set) -> Result<Command> {
         }
         other => Err(unsupported(&Statement::Set(other))),
     }
+}
+
+/// Tells whether a value is the word DEFAULT.
+fn is_default(value: &Expr) -> bool {
+    let Expr::Identifier(word) = value else { return false };
+    word.quote_style.is_none() && word.value.eq_ignore_ascii_case("default")
 }
 
 /// String of a value: 'string', number, or word.

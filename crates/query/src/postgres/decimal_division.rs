@@ -171,7 +171,8 @@ impl ScalarUDFImpl for ExactFunction {
             }
             values.push(Some(form.compute(left.value(row), right.value(row))?));
         }
-        let result = Decimal128Array::from(values).with_data_type(form.result_type());
+        let (precision, scale) = form.result;
+        let result = Decimal128Array::from(values).with_precision_and_scale(precision, scale)?;
         let result = ColumnarValue::Array(Arc::new(result));
         match (scalars, &result) {
             (true, ColumnarValue::Array(array)) => {

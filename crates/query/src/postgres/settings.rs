@@ -414,8 +414,9 @@ impl Settings {
 
     /// Resets all settings to their initial values.
     pub(crate) fn reset(&mut self) {
-        // Those of the application are known on, and empty.
-        self.session.retain(|name, _| matches!(name, Cow::Owned(_)));
+        // Those of the application are known on, and empty if the client gave them no initial value.
+        let initial = &self.initial;
+        self.session.retain(|name, _| matches!(name, Cow::Owned(_)) && !initial.contains_key(name));
         self.session.values_mut().for_each(String::clear);
         self.local.clear();
     }
@@ -434,6 +435,25 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn settings_of_the_application_go_back_to_their_initial_values() {
+        let mut settings = Settings::default();
+        let (given, other) = (find("app.given").unwrap(), find("App.Other").unwrap());
+        settings.set_initial(&given, "first".into());
+        assert!(settings.has(&given) && !settings.has(&other));
+        settings.set(&given, Some("second".into()), false);
+        settings.set(&other, Some("second".into()), true);
+        assert_eq!((settings.get(&given), settings.value("app.other")), ("second", "second"));
+        settings.reset();
+        assert_eq!((settings.get(&given), settings.value("app.other")), ("first", ""));
+        assert!(settings.has(&other));
+        for number in 1..CUSTOM_MAX {
+            settings.set(&find(&format!("app.n{number}")).unwrap(), Some(String::new()), false);
+        }
+        assert!(settings.check_room(&other).is_ok());
+        assert!(settings.check_room(&find("app.more").unwrap()).is_err());
+    }
 
     fn checked(name: &str, value: &str) -> Result<String> {
         find(name)?.check(value)
